@@ -458,6 +458,8 @@ def test_a_killed_program_is_resumed_by_the_command_from_wherever_it_saves(monke
     torch.testing.assert_close([*resumed.values()], [*whole.values()], rtol=0, atol=0)
     with running(*VOLARY, "resume", "whole", name="whole") as run:
         assert "runs/whole is finished, after 39 steps" in run.ended().err
+    if elsewhere == "store":
+        return  # what is at a path there is a copy
     damaged = Checkpoints(RunDirectory("runs/whole").checkpoints).path(39) / SHARED
     damaged.write_bytes(damaged.read_bytes()[:-1])
     with running(*VOLARY, "resume", "whole", name="damaged") as run:

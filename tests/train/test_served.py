@@ -285,6 +285,6 @@ def test_a_stream_is_refused_when_it_is_checked():
 def test_what_servers_refuse_is_told_in_their_words_though_no_worker_has_spoken(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     waiting = {"name": "Streamed", "after": str(tmp_path / "never")}
-    with pytest.raises(BadInput, match=r"^data\.source: .* is a stream.*$"):
+    with pytest.raises(BadInput, match=r"^data\.source: .* is a stream.*\n.* was removed"):
         start(over(session("Exact", source=waiting), 2, 1), NoWatcher())
     assert not list(tmp_path.glob("runs/*"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from volary.sharding.groups import LEADER
 from volary.train.state.committing import write_files
 from volary.train.state.optimizer_state import OptimizerState, optimizer_file
 from volary.train.state.state_file import state_content
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from volary.server.shards.slice_store import SliceStore
     from volary.train.served.layout import Layout
 
-_FIRST_SHARD = 0  # beside which stands what no server keeps
-
 
 class ShardWriter:
-    """Writes server `number`'s slices as they were kept for a snapshot. write: a file, as `Checkpoints.write`."""
+    """Writes server `number`'s slices as they were kept for a snapshot. write: a file, as `Checkpoints.write`.
+
+    What no server keeps stands beside the first shard.
+    """
 
     def __init__(
         self, number: int, layout: Layout, module: nn.Module, write: Callable[[int, str, Content], str]
@@ -41,7 +43,7 @@ class ShardWriter:
         state = OptimizerState(part for one in slices for part in slice_store.kept_state(one.number, snapshot))
         writer = f"server-{self._number}-shard-{'-'.join(map(str, shards))}"
         files: dict[str, Content] = {
-            weights_file(writer): weights_content(self._rest if _FIRST_SHARD in shards else {}, tensors),
+            weights_file(writer): weights_content(self._rest if LEADER in shards else {}, tensors),
             optimizer_file(writer): state_content(state.plain()),
         }
         return write_files(self._write, step, files.items())
