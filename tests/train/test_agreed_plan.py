@@ -15,6 +15,7 @@ from volary.exchange.choice.bucketing import plan
 from volary.session.spec import Strategy as Settings
 from volary.train.agreement.agreed_plan import compare_plan, describe
 from volary.train.recording.recorder import Recorder
+from volary.train.strategies.contribution import StepSettings
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
 
@@ -49,7 +50,9 @@ def build(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, str
         if odd and name == "order in memory":
             module.two.weight = nn.Parameter(torch.zeros(4, 4).t())
         with pytest.raises(RanksDiffer) as refused:
-            build_strategy(settings, module, Recorder(rank), joined(life), None, state=StrategyState())
+            build_strategy(
+                settings, module, Recorder(rank), joined(life), None, state=StrategyState(), steps=StepSettings()
+            )
         said[name] = str(refused.value)
     return said
 

@@ -17,6 +17,7 @@ from volary.train.agreement.first_state import DeferredTensors
 from volary.train.agreement.votes import Agreed, Vote
 from volary.train.recording.recorder import Recorder
 from volary.train.replica import Voting
+from volary.train.strategies.contribution import StepSettings
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
 
@@ -84,7 +85,8 @@ def test_an_unused_parameter_is_touched_by_neither_momentum_nor_decay(alone, tmp
 
 def strategy_of(module: nn.Module, rank: int, world_size: int, life: int = 0, **more: Any) -> Voting:
     settings = Settings(workers=world_size, **{"bucket_mb": 25.0, **more.pop("settings", {})})
-    strategy = build_strategy(settings, module, Recorder(rank), joined(life), None, state=StrategyState(), **more)
+    state, steps = StrategyState(), StepSettings(**more)
+    strategy = build_strategy(settings, module, Recorder(rank), joined(life), None, state=state, steps=steps)
     strategy.start(DeferredTensors())
     return strategy
 

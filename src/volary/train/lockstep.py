@@ -17,6 +17,7 @@ from volary.train.agreement.votes import Vote, not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
 from volary.train.evaluation import buffers_of_first, over_all, record
 from volary.train.not_finite import origin
+from volary.train.replica import record_step
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.snapshot import RankSnapshot
 
@@ -264,14 +265,13 @@ class Lockstep:
 
     def _end_step(self, loss: float) -> None:
         batch = self._batch
-        self.recorder.end_step(
+        record_step(
+            self.recorder,
+            self.replica,
             epoch=batch.epoch + (batch.step_in_epoch + 1) / self.steps_per_epoch,
             samples=batch.count,
             loss=loss,
             lr=self.update.lr,
-            sent_bytes=self.replica.sent_bytes,
-            received_bytes=self.replica.received_bytes,
-            traffic=self.replica.traffic,
         )
 
     def _due(self) -> Generator[Task, None, bool]:

@@ -7,6 +7,8 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from volary.run.database.traffic import added
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -74,6 +76,22 @@ class Replica(Protocol):
     def close(self) -> None:
         """Remove all hooks from the network, and end what runs beside the training thread."""
         ...
+
+
+def record_step(recorder: Recorder, *replicas: Replica, epoch: float, samples: int, loss: float, lr: float) -> None:
+    """Close a step, of all these replicas of this worker: a row with what they have sent and received for it.
+
+    epoch: where the run is now, in epochs. samples, loss: this worker's.
+    """
+    recorder.end_step(
+        epoch=epoch,
+        samples=samples,
+        loss=loss,
+        lr=lr,
+        sent_bytes=sum(one.sent_bytes for one in replicas),
+        received_bytes=sum(one.received_bytes for one in replicas),
+        traffic=added(*(one.traffic for one in replicas)),
+    )
 
 
 class Voting(Replica, Protocol):

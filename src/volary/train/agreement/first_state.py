@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.blocking import take_all_from_first
+from volary.train.member.compare import compare, shape_facts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.comm.groups.group import Group
+    from volary.train.member.compare import Facts
 
 MESSAGE_BYTES = 2**20  # smaller tensors travel together up to this
 
@@ -56,3 +58,12 @@ def share_buffers(module: nn.Module, group: Group) -> None:
     if group.size > 1:
         for together in messages(list(module.buffers())):
             take_all_from_first(together, group)
+
+
+def agree_on_network(module: nn.Module, group: Group, data: Facts | None = None) -> None:
+    """Raise RanksDiffer unless all ranks have a network of these shapes and types; give all the buffers of rank 0.
+
+    data: facts of each rank's data, which must agree, too. A collective call.
+    """
+    compare(group.bulletin, "shapes", shape_facts(module) | (data or {}))
+    share_buffers(module, group)

@@ -17,6 +17,7 @@ from volary.server.protocol import messages
 from volary.train.agreement.votes import not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
 from volary.train.not_finite import origin
+from volary.train.replica import record_step
 from volary.train.state.seeds import seed_contribution
 
 if TYPE_CHECKING:
@@ -173,14 +174,13 @@ class ByRoster:
         if isfinite(self._loss):
             self._replica.step(self._work.oldest_ahead, self._counted / self._settings.batch_size)
         last = self._portions[-1]
-        self._recorder.end_step(
+        record_step(
+            self._recorder,
+            self._replica,
             epoch=last.epoch + last.end / self._reader.samples,
             samples=self._count() - self._lost,
             loss=self._mean() if self._loss_known and self._counted else nan,
             lr=self._settings.lr(task.samples),
-            sent_bytes=self._replica.sent_bytes,
-            received_bytes=self._replica.received_bytes,
-            traffic=self._replica.traffic,
         )
 
     def cut_short(self) -> None:

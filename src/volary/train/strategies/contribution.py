@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from volary.comm.sums.partner_means import Partners
     from volary.comm.sums.route import Memory
     from volary.exchange._base import ReplicatedKeeper
+    from volary.exchange.choice.rows import StepEstimate
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.buckets import Buckets
     from volary.exchange.gradients.plan import BucketPlan
@@ -45,24 +46,34 @@ if TYPE_CHECKING:
     from volary.train.strategies.strategy_state import StrategyState
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepSettings:
+    """How a worker makes its part of a step.
+
+    passes: backward passes a step (gradient accumulation). weight: the factor of what this rank contributes, which then
+    is a loop of one's own and keeps its layers as they are; None: it is its share of the mean over all ranks' samples
+    already. samples: how many the run has seen; None where nobody knows. on_nonfinite: what becomes of gradients that
+    no codec can encode. estimate: of this worker's steps, on rank 0, if it is known what they will be.
+    """
+
+    passes: int = 1
+    weight: Callable[[], float] | None = None
+    samples: Callable[[], int] | None = None
+    on_nonfinite: str = "stop"
+    estimate: StepEstimate | None = None
+
+
 @dataclass(frozen=True)
 class StrategySettings:
-    """What does not change when representations do.
-
-    private: agreed gradients may be changed in place, by clipping say. passes: backward passes a step (gradient
-    accumulation). weight: the factor of what this rank contributes, which then is a loop of one's own and keeps its
-    layers as they are; None: it is its share of the mean over all ranks' samples already.
-    """
+    """What does not change when representations do. private: agreed gradients may be changed in place, by clipping."""
 
     settings: Settings
     module: nn.Module
     recorder: Recorder
     ground: CommSetup
     state: StrategyState
-    on_nonfinite: str
     private: bool
-    passes: int
-    weight: Callable[[], float] | None
+    steps: StepSettings
 
 
 MOST_NAMES = 8  # that a warning lists
@@ -96,7 +107,7 @@ class ContributionBuffers(Generic[Kind]):
         self._described = describe(plans, settings.bucket_mb)
         self.compare(group.bulletin, "plan", range(len(self._described)))
         box = BufferShape(votes.size(group.size), torch.float64, torch.device("cpu"))
-        left_out = self._warn if terms.on_nonfinite == "skip" else None
+        left_out = self._warn if terms.steps.on_nonfinite == "skip" else None
         keeper = terms.ground.build(group, plans, box, left_out, partners)
         self.keeper = keeper if over is None else over(keeper)
         terms.state.follow(self.keeper)
@@ -194,7 +205,7 @@ def gradients(
     terms: StrategySettings, representations: Mapping[str, Representation], group: Group
 ) -> ContributionBuffers[PushedGradients]:
     """Gradients, which leave as backward makes them; for the rest see `ContributionBuffers`. A collective call."""
-    passes, private, weight = terms.passes, terms.private, terms.weight
+    passes, private, weight = terms.steps.passes, terms.private, terms.steps.weight
 
     def made(plans: Sequence[BucketPlan], memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> PushedGradients:
         return PushedGradients(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
@@ -12,7 +11,7 @@ from volary.train.strategies import idle_settings
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
 from volary.train.strategies.choosing import Chooser
-from volary.train.strategies.contribution import StrategySettings, differences, gradients
+from volary.train.strategies.contribution import StepSettings, StrategySettings, differences, gradients
 from volary.train.strategies.gossip_steps import GossipSteps
 from volary.train.strategies.local_steps import LocalSteps
 from volary.train.strategies.overlapping import Overlapping
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.groups.group import Group
-    from volary.exchange.choice.rows import StepEstimate
     from volary.exchange.gradients.contributions import Contributions, PushedDifferences, PushedGradients
     from volary.session.spec import Strategy as Settings
     from volary.train.recording.recorder import Recorder
@@ -42,21 +40,14 @@ def build_strategy(
     update: Update | None,
     *,
     state: StrategyState,
-    samples: Callable[[], int] | None = None,
-    on_nonfinite: str = "stop",
-    passes: int = 1,
-    weight: Callable[[], float] | None = None,
+    steps: StepSettings,
     early: UpdateBySlices | None = None,
-    estimate: StepEstimate | None = None,
 ) -> Voting:
     """The replica of a session's strategy for `module` in `group`. A collective call. Raises RanksDiffer, SettingError.
 
     update: applies agreed gradients; None where a user's own loop does, after `agree`. state: what a checkpoint
-    brings and takes. samples: how many the run has seen; None where nobody knows. on_nonfinite: what becomes of
-    gradients that no codec can encode. passes: backward passes a step (gradient accumulation). weight: the factor of
-    this rank's gradients, if its loss is not yet its share of the global batch's mean. early: without `update`: applies
-    agreed gradients as they arrive, where that can be. estimate: of this worker's steps, on rank 0, if it is known what
-    they will be. A world of one worker exchanges nothing.
+    brings and takes. early: without `update`: applies agreed gradients as they arrive, where that can be. A world of
+    one worker exchanges nothing.
     """
     if group.size == 1:
         _warn(recorder, group, state, idle_settings.of_one_worker(settings))
@@ -64,13 +55,13 @@ def build_strategy(
     warms_up = settings.codec.at(0) != settings.codec
     private = update is None or update.changes_gradients
     ground = settings.exchange.ground(group)
-    terms = StrategySettings(settings, module, recorder, ground, state, on_nonfinite, private, passes, weight)
+    terms = StrategySettings(settings, module, recorder, ground, state, private, steps)
     if settings.consistency.pushes is Push.PARAMETERS:
         gossip = GossipSteps(terms, group, _whole(update, recorder))
         when = "under the next step" if ground.behind else "before the next step"
         _tell(recorder, group, gossip.contribution, f"by each worker; the mean with partners is taken {when}")
         return gossip
-    chooser = Chooser(terms, group.bulletin, samples or (lambda: 0), estimate)
+    chooser = Chooser(terms, group.bulletin, steps.samples or (lambda: 0), steps.estimate)
     if not settings.codec.follows:
         _warn(recorder, group, state, idle_settings.of_layers(settings.codec, chooser.offered()))
     numbers = itertools.count()

@@ -20,6 +20,7 @@ from volary.train.recording.reads import Reads
 from volary.train.state.progress import Progress
 from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS, PerWorkerState
 from volary.train.state.stateful import RankState, Stateful
+from volary.train.strategies.contribution import StepSettings
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
 from volary.train.update.paced import Paced
@@ -85,10 +86,12 @@ def assemble(
         group,
         update,
         state=state,
-        samples=lambda: feed.given,
-        on_nonfinite=session.train.on_nonfinite,
-        passes=session.train.accumulate,
-        estimate=estimate.of(data.batch_size / group.size) if estimate else None,
+        steps=StepSettings(
+            passes=session.train.accumulate,
+            samples=lambda: feed.given,
+            on_nonfinite=session.train.on_nonfinite,
+            estimate=estimate.of(data.batch_size / group.size) if estimate else None,
+        ),
     )
     saver = SessionParts(
         GroupSaver(drafts, group, recorder, partial(gather_plain, group=group)),

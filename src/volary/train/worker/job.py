@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import cut
 from volary.session.spec import Session
-from volary.train.agreement.first_state import share_buffers
+from volary.train.agreement.first_state import agree_on_network
 from volary.train.coordinator import Outcome
 from volary.train.loop import train
-from volary.train.member.compare import compare, data_facts, shape_facts
+from volary.train.member.compare import data_facts
 from volary.train.state.drafts import RemoteDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
@@ -34,8 +34,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         recorder.enter("starting")
         model, estimate = new_model(session, device, member, recorder)
         recorder.enter("exchange")
-        compare(group.bulletin, "shapes", shape_facts(model.module) | data_facts(model.samples))
-        share_buffers(model.module, group)
+        agree_on_network(model.module, group, data_facts(model.samples))
         recorder.enter("starting")
         seed_all(session.train.seed + 1 + place.rank)
         drafts = drafts_of(member, group, recorder, pulse, session.checkpoint)

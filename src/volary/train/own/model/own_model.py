@@ -18,11 +18,10 @@ from volary.exchange.gradients.buckets import before_bucket
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.naming import named_parameters
 from volary.network.loss_graph import sum_in
-from volary.train.agreement.first_state import DeferredTensors, messages, share_buffers
+from volary.train.agreement.first_state import DeferredTensors, agree_on_network, messages
 from volary.train.agreement.mean_model import lent_mean
 from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask
-from volary.train.member.compare import compare, shape_facts
 from volary.train.own.model.absent_gradient import LOOKED_AT
 from volary.train.own.model.averaging_period import AveragingPeriod
 from volary.train.own.model.contents import Contents
@@ -37,6 +36,7 @@ from volary.train.own.together import come_apart
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.seeds import kept_generators
 from volary.train.strategies.adapting import Adapting
+from volary.train.strategies.contribution import StepSettings
 from volary.train.strategies.strategy import build_strategy
 
 if TYPE_CHECKING:
@@ -266,8 +266,7 @@ class OwnModel:
         self._held = HeldGradients(self.contents.trained, self._look)
         self._hooks: list[RemovableHandle] = [before_bucket(one, self._reached) for one in self.contents.trained]
         with kept_generators():
-            compare(group.bulletin, "shapes", shape_facts(self.model))
-            share_buffers(self.model, group)
+            agree_on_network(self.model, group)
             self.strategy: Voting = build_strategy(
                 self._run.settings,
                 self.model,
@@ -275,9 +274,7 @@ class OwnModel:
                 group,
                 None,
                 state=self._state,
-                samples=lambda: self._run.share.seen,
-                passes=self._passes,
-                weight=self.weight,
+                steps=StepSettings(passes=self._passes, weight=self.weight, samples=lambda: self._run.share.seen),
                 early=update,
             )
             self.strategy.start(DeferredTensors())

@@ -10,8 +10,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from volary.comm.groups.blocking import add_up
 from volary.errors import BadInput, Stopped
-from volary.run.database.traffic import added
 from volary.train.own.model.own_histograms import OwnHistograms
+from volary.train.replica import record_step
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -127,14 +127,13 @@ class OwnSteps:
         if self._first is not None:
             self._first.end(models[0].loss.own)
         losses = [model.loss.take() for model in self._models]
-        self._recorder.end_step(
+        record_step(
+            self._recorder,
+            *(model.strategy for model in self._models),
             epoch=self._share.epoch,
             samples=self._share.samples,
             loss=losses[self._models.index(models[0])],
             lr=float(optimizer.param_groups[0]["lr"]),
-            sent_bytes=sum(model.strategy.sent_bytes for model in self._models),
-            received_bytes=sum(model.strategy.received_bytes for model in self._models),
-            traffic=added(*(model.strategy.traffic for model in self._models)),
         )
 
     def _ends(self, period: Period, step: int) -> bool:
