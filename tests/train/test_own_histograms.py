@@ -90,7 +90,7 @@ def served(rank: int, world_size: int) -> Any:
 
 def test_in_a_loop_of_ones_own_over_servers_weights_and_updates_are_those_of_one_worker(workers):
     _, alone = call(scheduled, 0, 1, 0, histograms=LOOK)
-    found, expected = magnitudes(workers(3, served)[0].worker_said), magnitudes(alone.said)
+    found, expected = magnitudes(workers(3, served)[0].worker_said), magnitudes(alone.events)
     assert {kind for kind, _ in found} == {"weight", "update", "gradient"}
     for key, values in found.items():
         if key[0] != "gradient":  # a worker's own, of its share
