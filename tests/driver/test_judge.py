@@ -205,6 +205,28 @@ def test_input_that_cannot_be_used_in_the_middle_of_a_run_is_an_error_of_the_run
     ]
 
 
+def test_input_that_is_refused_before_a_resumed_run_goes_on_is_bad_input_whoever_counts_its_steps(directory):
+    verdict = {1: said(1, "refused", "the data has other classes", exit_code=2, step=0)}
+    with pytest.raises(BadInput) as caught:
+        judge(directory, watched(), [], verdict, Resumed())
+    assert (type(caught.value), str(caught.value)) == (BadInput, "the data has other classes")
+    with pytest.raises(WorkerFailed):
+        judge(directory, watched(), [], verdict, Resumed(now=41))
+
+
+@dataclass
+class Resumed(NoServers):
+    """A roster that resumed after 40 steps, and is at step `now`."""
+
+    now: int = 40
+
+    def steps(self, reported: int) -> int:
+        return self.now
+
+    def begun(self, reported: int) -> bool:
+        return self.now > 40
+
+
 def test_run_whose_loss_was_not_a_number_is_not_to_be_resumed_but_trained_with_half_the_rate(directory):
     session = {"network": "lenet", "data": {"source": "digits"}, "optimizer": {"name": "sgd", "lr": 0.05}}
     directory.session.write_text(Session(**session, run={"name": "it"}).to_yaml())

@@ -102,6 +102,10 @@ class ServerGroup(Protocol):
         """Updates done. reported: as the workers say that have left a verdict."""
         ...
 
+    def begun(self, reported: int) -> bool:
+        """Whether any was done in this attempt of the run."""
+        ...
+
     def stop(self) -> None:
         """End all server processes of the run."""
         ...
@@ -148,6 +152,10 @@ class NoServers:
     def steps(self, reported: int) -> int:
         """As the workers say."""
         return reported
+
+    def begun(self, reported: int) -> bool:
+        """They count from where they resumed, once they have."""
+        return reported > 0
 
     def stop(self) -> None:
         pass

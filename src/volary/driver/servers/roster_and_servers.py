@@ -162,6 +162,10 @@ class RosterAndServers:
         """By the roster: workers count only what they do themselves."""
         return self._roster.steps
 
+    def begun(self, reported: int) -> bool:
+        """A resumed run's roster begins with the steps of its checkpoint."""
+        return self._roster.steps > self._first
+
     def stop(self) -> None:
         if self._servers:
             self._servers.stop(0.0)

@@ -72,7 +72,7 @@ def judge(
     own = [verdict for verdict in verdicts.values() if watch.is_cause(verdict)]
     step = keepers.steps(max((verdict.step for verdict in verdicts.values()), default=0))
     if own:
-        raise _own_error(directory, watch, own, verdicts, step)
+        raise _own_error(directory, watch, own, verdicts, begun=keepers.begun(step))
     if keepers.corrupt:
         raise noted(WorkerFailed(keepers.corrupt), directory, fixed_first=True)
     if keepers.refusal:
@@ -161,18 +161,26 @@ def _without_driver(first: Verdict) -> str:
 
 
 def _own_error(
-    directory: RunDirectory, watch: FailureDetector, own: list[Verdict], verdicts: Mapping[int, Verdict], steps: int
+    directory: RunDirectory,
+    watch: FailureDetector,
+    own: list[Verdict],
+    verdicts: Mapping[int, Verdict],
+    *,
+    begun: bool,
 ) -> VolaryError:
-    """The error of the first rank whose own code failed; equal ones are counted, others are named."""
+    """The error of the first rank whose own code failed; equal ones are counted, others are named.
+
+    begun: this attempt of the run has made steps.
+    """
     first = min(own, key=lambda verdict: (verdict.step, not verdict.place, verdict.rank))
     if first.status is not None:
-        begun = first.outcome != "refused"
-        return ProgramEnded(f"{first.reason}\n{_where(first)}" if begun else first.reason, first.status, begun=begun)
+        called = first.outcome != "refused"
+        return ProgramEnded(f"{first.reason}\n{_where(first)}" if called else first.reason, first.status, begun=called)
     kind = _BY_CODE.get(first.exit_code, WorkerFailed)
     if not first.frames:
         # an error of ours is a whole sentence, and the same on every rank that found it
         # a sample in the middle of the data may be the first that cannot be used: something was begun
-        if kind is BadInput and steps:
+        if kind is BadInput and begun:
             return noted(WorkerFailed(f"{first.reason}\n{_where(first)}"), directory, fixed_first=True)
         if kind is NotFinite and first.step and "at step" not in first.reason:  # a gradient that no codec can encode
             return noted(kind(f"{first.reason}\n{_where(first)}"), directory)
