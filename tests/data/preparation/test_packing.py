@@ -56,6 +56,14 @@ def test_a_pack_gives_the_same_samples_as_the_files(folder, tmp_path):
     assert sorted(path.suffix for path in (tmp_path / "train").iterdir() if path.suffix != ".bin") == [".npz"]
 
 
+def test_what_is_beside_the_shards_of_a_pack_is_said(folder, tmp_path):
+    source = PackedShards(folder=packed(folder, tmp_path))
+    assert source.open("train").remarks == ()
+    (tmp_path / "train" / "00000.bin.orig").write_bytes(b"x")
+    (tmp_path / "train" / "notes.txt").write_text("x")
+    assert source.open("train").remarks == (f"{tmp_path}/train: 2 files are not read: 00000.bin.orig, notes.txt",)
+
+
 def test_an_epoch_of_a_pack_has_every_sample_once_on_any_number_of_workers(folder, tmp_path):
     packed(folder, tmp_path)
     expected = Images(folder=folder, cache_mb=0).open("train")

@@ -141,7 +141,7 @@ def _(root: Path) -> None:
 def _(root: Path) -> None:
     in_folders(root)
     write(root, "test/cat/0.png")
-    assert refusal(root, "test") == f"{root}/test/cat/0.png: class 'cat' is not in {root}/train"
+    assert refusal(root, "test") == f"{root}/test/cat/0.png: class 'cat' is not in {root}/train; accepted: ant, bee"
 
 
 @case("folder", "a tar of the same name beside the folder", TOLD)

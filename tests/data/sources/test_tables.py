@@ -64,10 +64,34 @@ def test_cifar_100_has_fine_and_coarse_classes(tmp_path, coarse, classes, expect
 def test_what_is_beside_the_files_of_cifar_is_said(tmp_path):
     for name in ("data_batch_1.bin", "test_batch.bin", "data_batch_2.bin.part", "train.bin"):
         (tmp_path / name).write_bytes(cifar_rows(2, 1))
-    (tmp_path / "batches.meta.txt").write_text("airplane\n")
-    assert Cifar(folder=tmp_path).open("train").remarks == (
-        f"{tmp_path}: 2 files are not read: data_batch_2.bin.part, train.bin",
+    (tmp_path / "data_batch_1 (2).bin").write_bytes(cifar_rows(2, 1))
+    samples = Cifar(folder=tmp_path).open("train")
+    assert samples.remarks == (
+        f"{tmp_path}: 3 files are not read: data_batch_1 (2).bin, data_batch_2.bin.part, train.bin",
     )
+    assert (len(samples), samples.class_names) == (2, ())
+
+
+@pytest.mark.parametrize(
+    ("labels", "coarse", "file", "count"),
+    [
+        (1, False, "batches.meta.txt", 10),
+        (2, False, "fine_label_names.txt", 100),
+        (2, True, "coarse_label_names.txt", 20),
+    ],
+)
+def test_the_classes_of_cifar_are_called_as_the_file_beside_the_data_says(tmp_path, labels, coarse, file, count):
+    for name in ("data_batch_1.bin", "test_batch.bin") if labels == 1 else ("train.bin", "test.bin"):
+        (tmp_path / name).write_bytes(cifar_rows(2, labels))
+    names = [f"class {number}" for number in range(count)]
+    (tmp_path / file).write_text("\n".join(names) + "\n\n")
+    source = Cifar(folder=tmp_path, coarse=coarse)
+    assert source.open("train").class_names == source.open("test").class_names == tuple(names)
+    (tmp_path / file).write_text("\n".join(names[1:]))
+    with pytest.raises(DataError) as problem:
+        source.open("train")
+    has = f"{tmp_path}/{file}: has {count - 1} names"
+    assert str(problem.value) == f"{has}; accepted: {count}, one a line, or no such file"
 
 
 def test_cifar_of_another_length_is_refused_before_a_run(tmp_path):

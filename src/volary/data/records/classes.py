@@ -18,6 +18,7 @@ from volary.data.records.files import Files
 from volary.data.records.members import TarMembers
 from volary.data.records.records import Records
 from volary.data.records.unread import Unread
+from volary.data.remarks import listed as names_listed
 from volary.errors import DataError
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class InClasses:
         for label, folder in enumerate(self.folders):
             if folder not in numbers:
                 first = self.records.name(int(np.argmax(self.labels == label)))
-                raise DataError(f"{first}: class {folder!r} is not in {path}")
+                known = names_listed(training.folders)
+                raise DataError(f"{first}: class {folder!r} is not in {path}; accepted: {known}")
         return np.array([numbers[folder] for folder in self.folders], dtype=np.int64)[self.labels]
 
 

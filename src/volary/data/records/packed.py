@@ -24,6 +24,7 @@ from volary.data.formats.unpacking import check_npz
 from volary.data.order import WINDOW_BLOCKS
 from volary.data.records.names import Names
 from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, Reading, hashed, refuse_large, will_need
+from volary.data.remarks import not_read
 from volary.data.storage.staging import Staging
 from volary.errors import DataError
 from volary.storage.remote_path import ByteRange, read_all
@@ -99,7 +100,7 @@ class Index:
 
 
 class Packed:
-    """Records in shards, read by any thread."""
+    """Records in shards, read by any thread. remarks: on other files beside them."""
 
     def __init__(self, folder: Place) -> None:
         self._folder = folder
@@ -109,6 +110,7 @@ class Packed:
         self._offsets = ends[:-1] - ends[index.shards[self._shard]]
         paths = [folder / f"{number:05}.bin" for number in range(len(index.shards) - 1)]
         lengths = _lengths(folder)
+        self.remarks = not_read(folder, "file", sorted(lengths.keys() - {INDEX, *(path.name for path in paths)}))
         for number, path in enumerate(paths):
             expected = int(ends[index.shards[number + 1]] - ends[index.shards[number]])
             length = lengths.get(path.name, -1)

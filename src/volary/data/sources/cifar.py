@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from volary.data.storage.place import Place
 
 _PIXELS = 3 * 32 * 32
-_FILES = {"train": ("data_batch_*.bin", "train.bin"), "test": ("test_batch.bin", "test.bin")}  # CIFAR-10, CIFAR-100
-_BESIDE = ("batches.meta.txt", "coarse_label_names.txt", "fine_label_names.txt", "readme.html")  # no samples in them
+_FILES = {"train": ("data_batch_[1-5].bin", "train.bin"), "test": ("test_batch.bin", "test.bin")}  # CIFAR-10, CIFAR-100
+_NAMES = {10: "batches.meta.txt", 20: "coarse_label_names.txt", 100: "fine_label_names.txt"}  # of so many classes
+_BESIDE = (*_NAMES.values(), "readme.html")  # no samples in them
 _ACCEPTED = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10), or train.bin and test.bin (CIFAR-100)"
 
 
@@ -55,7 +56,7 @@ class Cifar:
         return sum(file.stat().st_size for file in files) // record
 
     def open(self, split: Split) -> InMemory:
-        """Read all files of the part. Raises DataError for a label that no class has."""
+        """Read all files of the part, and what classes are called. Raises DataError for a label that no class has."""
         import numpy as np
         import torch
 
@@ -75,7 +76,18 @@ class Cifar:
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         pixels = torch.from_numpy(np.ascontiguousarray(rows[:, -_PIXELS:])).view(-1, 3, 32, 32)
         targets, scale, shift = torch.from_numpy(labels.astype(np.int64)), 1 / (255 * std), -mean / std
-        return InMemory(pixels, targets, classes, scale, shift, remarks=self._remarks(record))
+        remarks, names = self._remarks(record), self._class_names(classes)
+        return InMemory(pixels, targets, classes, scale, shift, remarks=remarks, class_names=names)
+
+    def _class_names(self, classes: int) -> tuple[str, ...]:
+        """One a line, as their publisher put them beside the data; none if the file is not there."""
+        path = located(self.folder) / _NAMES[classes]
+        if not path.exists():
+            return ()
+        found = [line.strip() for line in path.read_bytes().decode("utf-8", "replace").splitlines() if line.strip()]
+        if len(found) != classes or len({*found}) != classes:
+            raise DataError(f"{path}: has {len({*found})} names; accepted: {classes}, one a line, or no such file")
+        return tuple(found)
 
     def _remarks(self, record: int) -> tuple[str, ...]:
         """What else is in the folder than both parts and what their publisher put beside them."""

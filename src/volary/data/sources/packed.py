@@ -49,7 +49,7 @@ class PackedShards(ImageSettings):
         index, folder = packed.index, located(self.folder)
         training = index if split == "train" else Index.read(folder / "train" / "index.npz")
         samples = self.decoded(packed, torch.from_numpy(index.labels), index.classes, split)
-        samples.class_names = index.class_names
+        samples.remarks, samples.class_names = packed.remarks, index.class_names
         names = DataNames(training.class_names, training.classes)
         return agreeing(samples, names, str(folder / split), str(folder / "train"))
 
