@@ -129,20 +129,32 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
 
 
 class HeldBack:
-    """Makes one rank's batches of validation data. report: called for each sample that cannot be read."""
+    """Makes one rank's batches of validation data. report: called for each sample that cannot be read.
+
+    seen: called with the data after each pass.
+    """
 
     def __init__(
-        self, model: Model, rank: int = 0, world_size: int = 1, report: Callable[[int, str], None] = lambda *_: None
+        self,
+        model: Model,
+        rank: int = 0,
+        world_size: int = 1,
+        report: Callable[[int, str], None] = lambda *_: None,
+        seen: Callable[[Samples | Stream], None] = lambda _: None,
     ) -> None:
-        self._model, self._rank, self._world_size, self._report = model, rank, world_size, report
+        self._model, self._rank, self._world_size, self._report, self._seen = model, rank, world_size, report, seen
         self._samples: Samples | Stream | None = None
 
     def __call__(self) -> Iterator[Batch]:
         """One pass over this rank's share. Raises DataError if there is no validation data."""
-        session = self._model.session
         if self._samples is None:
-            self._samples = readable(session, self._model.held_back, self._report)
-        return one_pass(self._samples, session.data.batch_size, rank=self._rank, world_size=self._world_size)
+            self._samples = readable(self._model.session, self._model.held_back, self._report)
+        return self._pass(self._samples)
+
+    def _pass(self, samples: Samples | Stream) -> Iterator[Batch]:
+        size = self._model.session.data.batch_size
+        yield from one_pass(samples, size, rank=self._rank, world_size=self._world_size)
+        self._seen(samples)
 
 
 def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:

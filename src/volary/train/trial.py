@@ -101,7 +101,7 @@ def try_first(
     here = place.world_size if place.launcher in ("local", "lab") else 1
     tried = try_session(session, model, device, here, started=True)
     for text in tried.warnings:
-        recorder.event("warning", text=text)
+        recorder.warn_once(text)
     if tried.network is not None:
         recorder.network(tried.network)
     return tried.estimate

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from PIL import Image
 
+from train._served import served
+from train._training import trained
+from train.test_served import over
 from volary.data.feed import Feed
 from volary.data.sources.images import Images
+from volary.session import Session
 from volary.train.recording.reads import Reads
+from volary.train.recording.recorder import Recorder
 
 COUNT = 64
-
-
-class Recorder:
-    def __init__(self, rank: int) -> None:
-        self.rank, self.warnings = rank, []
-
-    def event(self, kind: str, **data: object) -> None:
-        if kind == "warning":
-            self.warnings.append(data["text"])
 
 
 @pytest.mark.parametrize(("rank", "threads"), [(0, 1), (0, 2), (1, 2)])
@@ -35,4 +33,41 @@ def test_transparency_in_the_middle_of_an_epoch_is_told_by_the_first_worker(tmp_
         next(feed)
         told.tell_decoding()
     text = "the train part has samples with transparency, which is not read (colours are as stored); "
-    assert recorder.warnings == [f"{text}`volary data check` names them"] * (rank == 0)
+    warnings = [one["data"]["text"] for one in recorder.events if one["event"] == "warning"]
+    assert warnings == [f"{text}`volary data check` names them"] * (rank == 0)
+
+
+@pytest.mark.parametrize("after", ["in lock step", "over servers"])
+def test_what_the_validation_part_has_is_told_once_it_was_seen(workers, after):
+    for warnings in workers(2 if after == "over servers" else 1, validated, after == "over servers")[:1]:
+        assert warnings == [
+            "the test part has samples with transparency, which is not read (colours are as stored); "
+            "`volary data check` names them"
+        ]
+
+
+def validated(rank: int, world_size: int, servers: bool) -> list[str]:
+    """What is warned of in a run whose last samples of validation are transparent."""
+    folder = Path(f"images-{world_size}").absolute()
+    for split, count in (("train", 12), ("test", 8)):
+        for number in range(count):
+            path = folder / split / "ab"[number % 2] / f"{number:03}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                mode, values = (
+                    ("RGBA", (number, 2, 3, 4)) if split == "test" and number > 5 else ("RGB", (number, 2, 3))
+                )
+                Image.new(mode, (28, 28), values).save(path)
+    one = Session(
+        network="softmax",
+        data={"source": {"name": "images", "folder": str(folder), "cache_mb": 0}, "batch_size": 4},
+        train={"steps": 6},
+        evaluate={"every": "3 steps"},
+        checkpoint={"every": "never"},
+    )
+    if servers:
+        kept = served(rank, world_size, over(one, 1, 1))
+        said = [] if kept is None else kept.worker_said
+    else:
+        said = trained(rank, world_size, one).said
+    return [one["data"]["text"] for one in said if one.get("event") == "warning"]

@@ -24,6 +24,13 @@ def dropped(samples: Samples | Stream, split: Split) -> list[str]:
     return [f"the {split} part has samples with {what}; `volary data check` names them" for what in found]
 
 
+def tell_dropped(samples: Samples | Stream, split: Split, recorder: Recorder) -> None:
+    """Warn of that once, as one worker for all."""
+    if recorder.leads:
+        for text in dropped(samples, split):
+            recorder.warn_once(text)
+
+
 class Reads:
     """Of this worker's training part. Says nothing where there is no cache and no store failed."""
 
@@ -31,7 +38,6 @@ class Reads:
         self._samples, self._recorder = samples, recorder
         self._told: Counter[str] = Counter()
         self._pipelines = pipelines(samples)
-        self._dropped = dropped(self._samples, "train")  # is told already, when a run is tried
         self._decoding: list[tuple[Decoding, str] | None] = [None] * len(self._pipelines)
 
     def tell_decoding(self) -> None:
@@ -39,11 +45,7 @@ class Reads:
 
         And once, by one worker, if samples had something that nothing is made of.
         """
-        if self._recorder.leads:
-            for text in dropped(self._samples, "train"):
-                if text not in self._dropped:
-                    self._dropped.append(text)
-                    self._recorder.event("warning", text=text)
+        tell_dropped(self._samples, "train", self._recorder)
         for source, pipeline in enumerate(self._pipelines):
             found, why = pipeline.decoding, pipeline.readers_why
             if found is not None and (found, why) != self._decoding[source]:

@@ -44,6 +44,7 @@ class Recorder:
         self.events: deque[dict[str, Any]] = deque()
         self.spans = Spans()
         self.usage: UsageSamples | None = None
+        self._warned = set[str]()
         self._traffic: tuple[Traffic, ...] = ()  # replaced as a whole: another thread reads it
         self._told_traffic: tuple[Traffic, ...] = ()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
@@ -171,6 +172,12 @@ class Recorder:
     def event(self, kind: str, **data: Any) -> None:
         """Record an event of this step; it is sent with the next heartbeat."""
         self.events.append({"event": kind, "step": self.step, "data": data})
+
+    def warn_once(self, text: str) -> None:
+        """Record a warning, unless it was recorded so before."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.event("warning", text=text)
 
     def metrics(self, values: dict[str, float]) -> None:
         """An evaluation at this step measured `values`."""

@@ -17,6 +17,7 @@ from volary.server.protocol import messages
 from volary.train.agreement.votes import not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
 from volary.train.not_finite import origin
+from volary.train.recording.reads import tell_dropped
 from volary.train.replica import record_step
 from volary.train.state.seeds import seed_contribution
 
@@ -281,6 +282,7 @@ class ByRoster:
             held_back.look_ahead(spans[place:], whole)
             inputs, targets, total, _, lost = held_back.read(0, span.start, span.end - span.start, whole)
             yield Batch(inputs, targets, total, 0, 0, False, lost, held_back.scale)
+        tell_dropped(self._session.held_back, "test", self._recorder)
 
     def _say_figures(self, task: messages.Figure) -> None:
         assert self._session is not None

@@ -16,7 +16,7 @@ from volary.train.lockstep import Lockstep
 from volary.train.member.requests import RunRequests
 from volary.train.model import HeldBack, readable, watch_queue
 from volary.train.recording.histograms import Histograms
-from volary.train.recording.reads import Reads
+from volary.train.recording.reads import Reads, tell_dropped
 from volary.train.state.progress import Progress
 from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS, PerWorkerState
 from volary.train.state.stateful import RankState, Stateful
@@ -110,7 +110,13 @@ def assemble(
         flow=model.flow("train"),
         feed=feed,
         growth=growth,
-        held_back=HeldBack(model, group.rank, group.size, teller(recorder, "test")),
+        held_back=HeldBack(
+            model,
+            group.rank,
+            group.size,
+            teller(recorder, "test"),
+            lambda samples: tell_dropped(samples, "test", recorder),
+        ),
         precision=precision,
         update=update,
         replica=replica,
