@@ -50,7 +50,7 @@ class Room:
             return self._complete(name, getattr(import_module(f"{self.package}.{name}"), self.constant, None))
         if name in self.planned:
             raise SettingError(f"{name!r} is planned but not built yet; available: {', '.join(known)}")
-        raise unknown(name, known)
+        raise unknown(name, [*known, *self.aliases])
 
     def patterned(self, parts: Mapping[str, Any]) -> Any:
         """What holds these plug-ins, each by its pattern."""

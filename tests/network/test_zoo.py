@@ -224,7 +224,7 @@ def test_a_network_s_usual_name_stands_for_its_depth(name: str) -> None:
     network = Session(network={"name": name, "input_shape": [3, 40, 40]}, data={"source": "digits"}).network
     assert isinstance(network, Network)
     assert f"{ROOM.unfolded(name)[0]}{getattr(network, 'depth', None)}" == name
-    with pytest.raises(SessionError, match=rf"network.depth: is \d+ in '{name}'; write name: "):
+    with pytest.raises(SessionError, match=rf"network.depth: is \d+ where the name is '{name}'; accepted: "):
         Session(network={"name": name, "depth": 18}, data={"source": "digits"})
 
 

@@ -42,7 +42,7 @@ def read_choice(choice: Choice, reader: Reader, node: Node, path: str, default: 
         return reader.fault(
             entries[setting].place,
             join(path, setting),
-            f"is {fixed[setting]} in {name.value!r}; write name: {called}",
+            f"is {fixed[setting]} where the name is {name.value!r}; accepted: another {setting} with name: {called}",
         )
     name, entries = name.with_value(called), {key: name.with_value(one) for key, one in fixed.items()} | entries
     try:
