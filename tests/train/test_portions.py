@@ -68,7 +68,7 @@ class Roster:
     def ahead(self, clock: int) -> list[Portion]:
         return next((task.portions for task in self.tasks if isinstance(task, Learn) and task.clock > clock), [])
 
-    def computed(self, clock, loss, *, finite, lost, rates, counted) -> None:
+    def computed(self, clock, loss, *, finite, lost, rates, counted, carries) -> None:
         self.lost += lost
 
     def is_dropped(self, clock: int) -> bool:

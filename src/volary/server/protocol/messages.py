@@ -97,6 +97,7 @@ class Computed(_Said, frozen=True):
     lost: samples of it that could not be read. rates: the learning rates of this step, one of each group of the
     worker's optimiser, where a loop of one's own sets them. counted: what its gradients are a sum over, in the unit of
     all workers; None: the samples that could be read. waits: it is in no update before its Done, which may clip that.
+    carries: gradients of earlier portions leave with it, so that it is in an update also without samples of its own.
     """
 
     clock: int
@@ -106,6 +107,7 @@ class Computed(_Said, frozen=True):
     rates: tuple[float, ...] = ()
     counted: float | None = None
     waits: bool = False
+    carries: bool = False
 
 
 class Done(_Said, frozen=True):

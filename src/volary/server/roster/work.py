@@ -21,8 +21,8 @@ Steps = Callable[[float], int]  # portions of a contribution, by the seconds tha
 class Task:
     """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be.
 
-    lost: samples of it that could not be read. rates: see `Closing`. counted, waits: see `Computed`; finite: the loss
-    of what waits is a number. clip: see `Done`.
+    lost: samples of it that could not be read. rates: see `Closing`. counted, waits, carries: see `Computed`; finite:
+    the loss of what waits is a number. clip: see `Done`.
     """
 
     contribution: Contribution
@@ -35,6 +35,7 @@ class Task:
     rates: tuple[float, ...] = ()
     counted: float = 0.0
     waits: bool = False
+    carries: bool = False
     finite: bool = True
     clip: ClipNorm | None = None
 
@@ -42,6 +43,11 @@ class Task:
     def samples(self) -> int:
         """Samples that the contribution learns from."""
         return sum(portion.end - portion.start for portion in self.portions)
+
+    @property
+    def adds(self) -> int:
+        """What it brings to an update: its samples, or 1 if it has gradients of others alone; 0: nothing."""
+        return self.samples or int(self.carries)
 
 
 @dataclass(frozen=True)
@@ -186,11 +192,12 @@ class WorkScheduler:
         task.counted = task.samples - lost if counted is None else counted
         if not (isfinite(task.counted) and task.counted >= 0):
             raise BadMessage(f"rank {worker} says that {task.counted} of its contribution {clock} counts")
-        task.computed, task.rates, task.waits, task.finite = True, said.rates, said.waits, said.finite
+        task.computed, task.rates, task.finite = True, said.rates, said.finite
+        task.waits, task.carries = said.waits, said.carries
         self._lose(task, lost)
         if task.waits:
             return iter(())
-        return self._close(self._closer.computed(task.contribution, task.samples, task.finite, now))
+        return self._close(self._closer.computed(task.contribution, task.adds, task.finite, now))
 
     def done(self, worker: int, clock: int, now: float, clip: ClipNorm | None = None) -> Iterator[Closed]:
         """All of it is held. Raises BadMessage for a contribution that was never begun, or is told twice."""
@@ -206,10 +213,10 @@ class WorkScheduler:
         task.done, task.clip = True, clip
         self._step_s[worker] = (now - task.began_at) / max(1, len(task.portions))
         if task.waits:
-            due = self._closer.computed(task.contribution, task.samples, task.finite, now)
+            due = self._closer.computed(task.contribution, task.adds, task.finite, now)
             if any(task.contribution in (*each.contributions, *each.left_out, *each.dropped) for each in due):
                 return self._close(due)
-        return self._close(self._closer.done(task.contribution, task.samples, now))
+        return self._close(self._closer.done(task.contribution, task.adds, now))
 
     def tick(self, now: float) -> Iterator[Closed]:
         """What is closed because time has passed: `now` in seconds of a monotonic clock."""

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from volary.errors import BadInput
 from volary.naming import loadable, plain_names, unwrapped
 from volary.run.checkpoints import SHARED, Manifest, read
+from volary.train.own.model.contents import as_one
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
 from volary.train.state.rank_state import PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
@@ -193,7 +194,14 @@ class Keeping:
                 f"holds {_listed(sorted(saved.named))}; accepted: the same names"
             )
         states = {**saved.named, **saved.mine.get("own", {})}  # not in checkpoints of earlier versions
-        found = {name: _taken_up(name, value, states[name], saved) for name, value in named.items()}
+        served = self._on_servers()
+        together = len(served) > 1 and _SERVED in states.values()
+        if together:
+            load_weights(as_one(served), SavedWeights(saved.folder, saved.manifest))
+        found = {
+            name: value if together and states[name] == _SERVED else _taken_up(name, value, states[name], saved)
+            for name, value in named.items()
+        }
         if saved.mine["generators"] is not None:
             restore_generators(saved.mine["generators"])
         saved.restored = True

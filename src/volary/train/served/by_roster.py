@@ -92,6 +92,8 @@ class ByRoster:
         self._learn = LearnTask(iter(()), 0, 0, 0)
         self._loss, self._lost, self._counted, self._wanted, self._loss_known = 0.0, 0, 0.0, True, True
         self._empty = False  # nothing of the contribution at hand is this worker's
+        self._reported = False  # the roster knows that it is computed
+        self._carried: int | None = None  # samples of contributions before it whose gradients leave with it
 
     @property
     def outcome(self) -> Outcome:
@@ -134,14 +136,24 @@ class ByRoster:
             self._recorder.enter("idle")  # until the roster's next word
         self._reader.close()
 
-    def weighed(self, part: MicroBatch, counted: float) -> MicroBatch:
-        """The part, of whose loss the loop says that it is a mean over `counted`."""
-        return replace(part, counted=counted, weight=counted / self._settings.batch_size)
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether the newest part is of an epoch's last batch."""
+        return self.portion.start >= (self._reader.samples - 1) // self.batch_size * self.batch_size
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a full batch of all workers."""
+        return self._settings.batch_size
+
+    def weighed(self, part: MicroBatch, counted: float, weight: float | None = None) -> MicroBatch:
+        """The part, of whose loss the loop says that it is a mean over `counted`. weight: of gradients, if another."""
+        return replace(part, counted=counted, weight=counted / self.batch_size if weight is None else weight)
 
     def computed(self, part: MicroBatch, loss: float | None) -> bool:
         """Tell the roster when the contribution's loss is known. False: others go on without it, or it is no number.
 
-        None: nobody knows it, in a user's own loop.
+        None: nobody knows it, in a user's own loop. There a part is the last if gradients leave with its backward.
         """
         self._expect(self._unread)  # now the roster has had the time of a forward pass to say what comes next
         self._loss_known = self._loss_known and loss is not None
@@ -153,33 +165,51 @@ class ByRoster:
         self._wanted = not self._work.is_dropped(clock)
         if not self._wanted:
             self._replica.leave_out()
-        elif self._empty:
+        elif self._empty and self._carried is None:
             self._replica.leave_out()
             return False
         elif not finite:
             self._leave_out(part)
         else:
-            self._replica.before_backward(last=part.last, counted=self._counted)
+            self._replica.before_backward(last=part.last, counted=self._worth)
         return self._wanted and finite
+
+    def passes_again(self) -> None:
+        """A backward pass of the part at hand is the last, after others of it: gradients leave with it."""
+        self._say_computed(finite=True)
+        if self._wanted and (self._carried is not None or not self._empty):
+            self._replica.before_backward(last=True, counted=self._worth)
+
+    def postpone(self, task: LearnTask) -> None:
+        """The contribution is no update: what is computed of it leaves with a later one."""
+        self._counted = 0.0
+        self._say_computed(finite=False)
+        if self._carried is not None or not self._empty:
+            self._carried = (self._carried or 0) + self._count() - self._lost
+        self._replica.postpone(self._oldest_next)
+        self._work.done(task.clock)
 
     def complete(self, task: LearnTask) -> None:
         """Let it leave, if it is wanted."""
-        if self._empty:
-            self._replica.forget(self._work.oldest_ahead)
+        if not self._reported:  # a user's own step, of fewer passes than announced
+            self._say_computed(finite=True)
+        carried, self._carried = self._carried, None
+        if self._empty and carried is None:
+            self._replica.forget(self._oldest_next)
             self._work.done(task.clock)
             return
         if not self._wanted or not isfinite(self._loss):
-            self._replica.forget(self._work.oldest_ahead)
+            self._replica.forget(self._oldest_next)
         if not self._wanted:
             return
         if isfinite(self._loss):
-            self._replica.step(self._work.oldest_ahead, self._counted / self._settings.batch_size)
+            self._replica.step(self._oldest_next, self._counted / self._settings.batch_size)
         last = self._portions[-1]
         record_step(
             self._recorder,
             self._replica,
             epoch=last.epoch + last.end / self._reader.samples,
-            samples=self._count() - self._lost,
+            samples=self._count() - self._lost + (carried or 0),
             loss=self._mean() if self._loss_known and self._counted else nan,
             lr=self._settings.lr(task.samples),
         )
@@ -196,9 +226,32 @@ class ByRoster:
             self._replica.leave_out()
         self.complete(self._learn)
 
+    @property
+    def _worth(self) -> float:
+        """What counts of what leaves with the contribution at hand, so far."""
+        return self._counted or float(self._carried is not None)
+
+    @property
+    def _oldest_next(self) -> int:
+        """The least update that parameters must hold which are read from now on, as far as it is known.
+
+        What a user's own loop reads between two steps has all updates, if workers make each of them together.
+        """
+        together = self._settings.seed is None and not self._settings.consistency.elastic
+        return max(self._work.oldest_ahead, self._learn.clock + 1 if together else 0)
+
     def _say_computed(self, *, finite: bool) -> None:
         clock, rates = self._learn.clock, self._settings.rates()
-        self._work.computed(clock, self._mean(), finite=finite, lost=self._lost, rates=rates, counted=self._counted)
+        self._reported = True
+        self._work.computed(
+            clock,
+            self._mean(),
+            finite=finite,
+            lost=self._lost,
+            rates=rates,
+            counted=self._counted,
+            carries=self._carried is not None,
+        )
 
     def _contribution(self, task: messages.Learn) -> Iterator[Task]:
         own_loop = self._settings.seed is None
@@ -212,7 +265,7 @@ class ByRoster:
         if self._settings.seed is not None:
             seed_contribution(self._settings.seed, self._recorder.rank, task.clock)
         self._loss, self._lost, self._counted, self._wanted, self._loss_known = 0.0, 0, 0.0, True, True
-        self._unread = self._portions
+        self._unread, self._reported = self._portions, False
         self._learn = LearnTask(self._parts(), task.clock, task.samples, task.oldest)
         yield self._learn
 

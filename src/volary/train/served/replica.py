@@ -119,7 +119,8 @@ class ServedReplica:
         self._slots = slots
         self._backward_s = 0.0  # when the newest began, of time.perf_counter
         self._waited_s: dict[int, float] = {}  # by clock
-        self._aside = False
+        self._aside = False  # the network has another state's values
+        self._leaves = False  # the newest contribution does
         self._snapshot: tuple[int, dict[int, Tensor]] = (0, {})
         self._named: set[str] = set()
         text = idle_settings.of_layers(strategy.codec, map(representation_in, layout.plans))
@@ -144,6 +145,7 @@ class ServedReplica:
     def begin(self, task: LearnTask) -> None:
         """A contribution begins: from now on parameters are read that are as new as the model wants."""
         self._clock, self._snapshot, self._samples = task.clock, (0, {}), task.samples
+        self._leaves = False
         self._keeper.begin(task.clock, task.oldest)
         self._wait(lambda: self._keeper.pull_rest(self._slices.buffers))
         for gate in self._awaited:
@@ -163,15 +165,10 @@ class ServedReplica:
         self._wait(self._keeper.settle)
         self._encoding.empty = not counted
         self._encoding.at(self._samples)  # now: nothing of the contribution before is on its way
-        if last and self._contributions.lazy:
-            self.residuals.begin(self._clock)
         self._contributions.in_backward(last=last)
         self._backward_s = time.perf_counter()
-        if last and self._asks_ahead:
-            self._keeper.ask_ahead()
-        for one in self._statistics if last else ():
-            one.take()
-            self._keeper.push(one.chunk)
+        if last:
+            self._begin_to_leave()
 
     def update(self) -> None:
         """Update this worker's own parameters, if contributions are what that changes."""
@@ -183,10 +180,17 @@ class ServedReplica:
 
         oldest: the least update that it will need, as far as that is known. share: of the samples of an update.
         """
+        if not self._leaves:  # a user's own step, of fewer passes than announced
+            self._begin_to_leave()
         self._name_missing(self._contributions.complete(share))
         self._learnt += 1
         if self._learnt % self._fetch_every == 0:
             self._keeper.release(oldest)
+
+    def postpone(self, oldest: int) -> None:
+        """There is no contribution: gradients of its backward stay here, for a later one. oldest: as of `step`."""
+        self.residuals.held(self._clock)
+        self._keeper.release(oldest)
 
     def leave_out(self) -> None:
         """There is no contribution: gradients that backward makes of it from now on do not leave."""
@@ -228,6 +232,16 @@ class ServedReplica:
         self._contributions.close()
         self._just_in_time.remove()
         self._keeper.close()
+
+    def _begin_to_leave(self) -> None:
+        self._leaves = True
+        if self._contributions.lazy:
+            self.residuals.begin(self._clock)
+        if self._asks_ahead:
+            self._keeper.ask_ahead()
+        for one in self._statistics:
+            one.take()
+            self._keeper.push(one.chunk)
 
     def _name_missing(self, missing: Sequence[ParameterSlot]) -> None:
         """Say once of parameters that they got no gradient: servers leave them as they are, unless others have one."""

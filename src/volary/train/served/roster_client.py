@@ -147,10 +147,18 @@ class RosterClient:
         return clock <= self._dropped
 
     def computed(
-        self, clock: int, loss: float, *, finite: bool, lost: int, rates: tuple[float, ...], counted: float
+        self,
+        clock: int,
+        loss: float,
+        *,
+        finite: bool,
+        lost: int,
+        rates: tuple[float, ...],
+        counted: float,
+        carries: bool = False,
     ) -> None:
-        """Forward of a contribution is over. lost, rates, counted: see `Computed`."""
-        self._say(Computed(clock, loss if finite else 0.0, finite, lost, rates, counted))
+        """Forward of a contribution is over. lost, rates, counted, carries: see `Computed`."""
+        self._say(Computed(clock, loss if finite else 0.0, finite, lost, rates, counted, carries=carries))
 
     def done(self, clock: int, waited_s: float = 0.0) -> None:
         """A contribution is held, or there is none. waited_s: for parameters, before it. From any thread."""

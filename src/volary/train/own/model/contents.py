@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,11 @@ class Contents:
 
     def _name(self, part: nn.Module) -> str:
         return next((name for name, other in named_modules(self._model) if other is part and name), "the model")
+
+
+def as_one(models: Sequence[nn.Module]) -> nn.Module:
+    """All of some models as one network: itself if it is the only one, else by the order in which they were given."""
+    return models[0] if len(models) == 1 else torch.nn.ModuleList(models)
 
 
 def _ids(held: Any) -> list[int]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
+    from torch.utils.hooks import RemovableHandle
 
     from volary.train.own.served.model import ServedModel
     from volary.train.own.served.steps import ServedSteps
@@ -22,14 +23,26 @@ if TYPE_CHECKING:
 
 
 class LoopHooks:
-    """Of one model and its optimiser. steps: those of the loop; raises BadInput before the first batch."""
+    """Of the models and their optimisers. steps: those of the loop; raises BadInput before the first batch."""
 
     def __init__(self, model: ServedModel, recorder: Recorder, steps: Callable[[], ServedSteps]) -> None:
         self._model, self._recorder, self._steps = model, recorder, steps
-        model.module.register_forward_pre_hook(self._entering)
-        model.module.register_forward_hook(self._computed)
-        model.optimizer.register_step_pre_hook(self._before)
-        model.optimizer.register_step_post_hook(lambda *_: steps().step())
+        self._hooks: list[RemovableHandle] = []
+        for one in model.models:
+            self._hooks += [
+                one.register_forward_pre_hook(self._entering),
+                one.register_forward_hook(self._computed),
+            ]
+        for optimizer in model.optimizers:
+            self._hooks += [
+                optimizer.register_step_pre_hook(self._before),
+                optimizer.register_step_post_hook(lambda stepped, *_: steps().step(stepped)),
+            ]
+
+    def close(self) -> None:
+        """Remove the hooks from models and optimisers."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _entering(self, _model: nn.Module, _inputs: Any) -> None:
         # an evaluation between two steps is progress too, however long it takes
@@ -49,14 +62,16 @@ class LoopHooks:
     def _in_backward(self, _: Tensor) -> None:
         """Backward comes to the model: nothing of it has a gradient yet."""
         loss = loss_of_backward()
-        if self._steps().in_backward(None if loss is None else loss.item()):
+        number = torch._C._current_graph_task_id()  # a model may have several outputs
+        if self._steps().in_backward(number, None if loss is None else loss.item()):
             self._recorder.enter("backward")
 
-    def _before(self, _optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _before(self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         if len(arguments) > 1 or named:  # torch gives the optimiser itself as the first
             raise SettingError("optimizer.step(closure) cannot be distributed; call backward(), then step()")
         self._model.refuse_changed()
         self._recorder.enter("optimizer")
         if not self._steps().updates:
-            for parameter in self._model.trained.values():
-                parameter.grad = None  # servers update, or nobody does
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None  # servers update, or nobody does

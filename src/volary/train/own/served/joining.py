@@ -13,7 +13,7 @@ from volary.errors import Stopped
 from volary.server.protocol.messages import WorkerHello
 from volary.train.agreement.agreed_plan import describe
 from volary.train.own.served.model import FollowedRates
-from volary.train.own.served.steps import ServedSteps
+from volary.train.own.served.steps import Distributing, ServedSteps
 from volary.train.served.by_roster import LearningSettings
 from volary.train.served.layout import cut_network
 from volary.train.served.replica import PushSettings
@@ -45,6 +45,7 @@ class LoopJoining:
     member: Membership
     recorder: Recorder
     model: ServedModel
+    how: Distributing
     portions: LoaderPortions
     facts: Facts
     saver: RosterSaver
@@ -57,7 +58,8 @@ class LoopJoining:
         module, settings = self.model.module, self.model.settings
         self.recorder.starting("waiting for the servers")
         self.recorder.enter("exchange")
-        layout = cut_network(strategy, module, portions.batch_size, strategy.servers, elementwise=settings.elementwise)
+        samples = portions.batch_size * self.how.passes
+        layout = cut_network(strategy, module, samples, strategy.servers, elementwise=settings.elementwise)
         self._share_network(describe(layout.plans, layout.chunk_mb))
         facts = self.facts | network_facts(module, layout)
         facts |= {"optimizer": settings.kind} | {f"optimizer, group {n}": str(g) for n, g in enumerate(settings.groups)}
@@ -84,14 +86,14 @@ class LoopJoining:
     def _begun(self, stack: ExitStack, work: RosterClient, layout: Layout, restore: int | None) -> ServedSteps:
         strategy, member, recorder = self.script.strategy, self.member, self.recorder
         consistency, portions = strategy.consistency, self.portions
-        rates = FollowedRates(self.model.optimizer)
+        rates = FollowedRates(self.model.optimizers)
         worker = ServedWorker(
             member=member,
             strategy=strategy,
             recorder=recorder,
             module=self.model.module,
             layout=layout,
-            pushes=PushSettings(passes=consistency.steps(), weight=lambda: steps.weight),
+            pushes=PushSettings(passes=consistency.steps() * self.how.passes, weight=lambda: steps.weight),
             learning=LearningSettings(
                 consistency=consistency,
                 batch_size=portions.batch_size,
@@ -106,5 +108,5 @@ class LoopJoining:
             look=self.script.histograms,
         )
         replica, coordinator = worker.begin(stack, work, restore)
-        steps = ServedSteps(stack.pop_all(), work, recorder, replica, coordinator, consistency)
+        steps = ServedSteps(stack.pop_all(), work, recorder, replica, coordinator, consistency, self.how)
         return steps

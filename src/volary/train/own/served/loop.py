@@ -22,7 +22,7 @@ from volary.train.own.served.feed import ServedFeed
 from volary.train.own.served.hooks import LoopHooks
 from volary.train.own.served.joining import LoopJoining
 from volary.train.own.served.model import ServedModel
-from volary.train.own.served.steps import NEEDED
+from volary.train.own.served.steps import NEEDED, Distributing
 from volary.train.own.together import total
 from volary.train.served.saver import RosterSaver
 
@@ -64,8 +64,11 @@ class ServedLoop:
         self._device, self._facts, self._meet = device, facts, meet
         self._alone = Group(BoardBulletin(HashStore(), 0, 1, 0))
         self._together: Group | None = None  # of all workers, from their first call on that needs it
-        self._held = ExitStack()
+        self._held, self._watching = ExitStack(), ExitStack()
+        self._held.callback(self._watching.close)
+        self._given: tuple[list[nn.Module], list[Optimizer]] = [], []  # to `distribute`
         self._model: ServedModel | None = None
+        self._how = Distributing(1, 1, summed=False)
         self._portions: LoaderPortions | None = None
         self._fed: tuple[tuple[Any, int | None, bool | None], ServedFeed] | None = None
         self._steps: ServedSteps | None = None
@@ -75,7 +78,7 @@ class ServedLoop:
 
     @property
     def models(self) -> list[nn.Module]:
-        return [] if self._model is None else [self._model.module]
+        return self._given[0]
 
     def weight(self, group: Group) -> float:
         if self._steps is None:
@@ -100,19 +103,39 @@ class ServedLoop:
     def distribute(
         self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], passes: int, *, summed: bool, early: bool
     ) -> None:
-        if summed:
-            raise BadInput("worker.distribute: loss is 'sum'; accepted with exchange=server: a mean over the batch")
-        if self._model is not None or (len(models), len(optimizers)) != (1, 1):
-            raise BadInput("worker.distribute with exchange=server takes one model with its optimiser, once")
-        module = self._script.strategy.partition.part(models[0]).to(self._device)
-        if passes != 1:
+        if self._steps is not None:
+            raise BadInput("worker.distribute was called after the first batch; accepted with exchange=server: before")
+        known, all_optimizers = self._given
+        again = [*models, *optimizers]
+        if any(one is other for one in again for other in (*known, *all_optimizers)):
+            raise BadInput("worker.distribute was given something again; accepted with exchange=server: each once")
+        if passes > 1 and self._script.strategy.consistency.elastic:
             raise BadInput(
-                f"worker.distribute: passes is {passes}; accepted with exchange=server: 1 (push_every of async adds up)"
+                f"worker.distribute: passes is {passes}, and workers may leave or be late between two passes, whose "
+                "samples others would learn from again; accepted: consistency=bsp or local (push_every of async adds "
+                "up), or passes=1"
             )
-        self._model = ServedModel(module, optimizers[0])
-        LoopHooks(self._model, self._recorder, lambda: self.steps)
-        OwnCopy(module, lambda: "" if self._steps is None else self._steps.own_copy, self._recorder)
-        self._held.callback(LossWatch(self._recorder, self._samples).close)
+        how = Distributing(passes, len(all_optimizers) + len(optimizers), summed=summed)
+        if known and (how.passes, how.summed) != (self._how.passes, self._how.summed):
+            raise BadInput(
+                "worker.distribute was given other passes or another loss than before, and servers make one update of "
+                "all models; accepted with exchange=server: the same for all"
+            )
+        known += [self._script.strategy.partition.part(one).to(self._device) for one in models]
+        all_optimizers += optimizers
+        self._how = how
+        if known and all_optimizers:
+            self._watch(ServedModel(known, all_optimizers))
+
+    def _watch(self, model: ServedModel) -> None:
+        """See what the loop does with all that `distribute` has brought so far."""
+        self._watching.close()
+        self._model = model
+        self._watching.callback(LoopHooks(model, self._recorder, lambda: self.steps).close)
+        own = OwnCopy(model.module, lambda: "" if self._steps is None else self._steps.own_copy, self._recorder)
+        self._watching.callback(own.close)
+        if not self._how.summed:
+            self._watching.callback(LossWatch(self._recorder, self._samples).close)
 
     def weigh(self, count: float) -> None:
         self.steps.weigh(count)
@@ -190,6 +213,7 @@ class ServedLoop:
                 member=self._member,
                 recorder=self._recorder,
                 model=self._model,
+                how=self._how,
                 portions=self._portions,
                 facts=self._facts,
                 saver=self._saver,

@@ -1,12 +1,13 @@
-"""The model of a user's own loop that servers keep, and the optimiser whose rule they apply."""
+"""The models of a user's own loop that servers keep, and the optimisers whose rule they apply."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
 from volary.naming import named_parameters
-from volary.train.own.model.contents import Contents
+from volary.train.own.model.contents import Contents, as_one
 from volary.train.served.server.own_optimizer import OwnOptimizer, plain
 
 if TYPE_CHECKING:
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
 
 
 class ServedModel:
-    """As it is now. settings: of the optimiser, as servers take them. Raises BadInput for one that they cannot have."""
+    """As they are now. module: the model, or all of them as one network. settings: of the optimisers, as servers take
+    them. Raises BadInput for what these cannot have.
+    """
 
-    def __init__(self, module: nn.Module, optimizer: Optimizer) -> None:
-        self.module, self.optimizer = module, optimizer
-        self.trained = {name: one for name, one in named_parameters(module) if one.requires_grad}
-        self.settings = OwnOptimizer.of(optimizer, self.trained)
-        self._contents = Contents(module)
+    def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
+        self.models, self.optimizers = models, optimizers
+        self.module = as_one(models)
+        trained = {name: one for name, one in named_parameters(self.module) if one.requires_grad}
+        self.settings = OwnOptimizer.of(optimizers, trained)
+        self._contents = Contents(self.module)
 
     def refuse_changed(self) -> None:
         """Raise SettingError if the model is another than servers have."""
@@ -33,22 +37,25 @@ class ServedModel:
 
 
 class FollowedRates:
-    """The learning rates of the user's optimiser, which servers follow; nothing else of it may change from now on."""
+    """The learning rates of the user's optimisers, which servers follow; nothing else of them may change later."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self._optimizer = optimizer
-        self._kept = [_fixed(group) for group in optimizer.param_groups]
+    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
+        self._optimizers = optimizers
+        self._kept = [_fixed(group) for group in self._groups()]
 
     def __call__(self) -> tuple[float, ...]:
-        """Those of its groups now. Raises SettingError if something else of it has changed."""
-        for group, kept in zip(self._optimizer.param_groups, self._kept, strict=True):
+        """Those of their groups now. Raises SettingError if something else of them has changed."""
+        for group, kept in zip(self._groups(), self._kept, strict=True):
             for name, value in _fixed(group).items():
                 if kept.get(name, value) != value:
                     raise SettingError(
                         f"the optimiser's {name} was changed from {kept[name]} to {value}; accepted with "
                         "exchange=server: changes of lr, which servers follow"
                     )
-        return tuple(float(group["lr"]) for group in self._optimizer.param_groups)
+        return tuple(float(group["lr"]) for group in self._groups())
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for one in self._optimizers for group in one.param_groups]
 
 
 def _fixed(group: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import ExitStack
 
+    from torch.optim import Optimizer
+
     from volary.consistency._base import Consistency
     from volary.train.coordinator import LearnTask, MicroBatch, Outcome
     from volary.train.recording.recorder import Recorder
@@ -23,11 +26,21 @@ if TYPE_CHECKING:
 NEEDED = "exchange=server needs worker.distribute(model, optimizer) and a loop over worker.feed(data)"
 
 
+@dataclass(frozen=True)
+class Distributing:
+    """How a loop takes its steps: backward passes and optimisers of each. summed: the loss is a sum over samples."""
+
+    passes: int
+    optimizers: int
+    summed: bool
+
+
 class ServedSteps:
     """From the first batch to the end. held: what is let go of with `close`.
 
     A batch is at hand from the moment when it is given out to the next. What is not computed of it by then counts as
-    computed, without gradients.
+    computed, without gradients. Servers make one update of a batch, once all optimisers have stepped; with several
+    passes of one to as many batches, the last of which all gradients leave with.
     """
 
     def __init__(
@@ -38,6 +51,7 @@ class ServedSteps:
         replica: ServedReplica,
         coordinator: ByRoster,
         consistency: Consistency,
+        how: Distributing,
     ) -> None:
         self._held, self._work, self._recorder = held, work, recorder
         self._replica, self._coordinator = replica, coordinator
@@ -46,7 +60,12 @@ class ServedSteps:
         self._task: LearnTask | None = None
         self._parts: Iterator[MicroBatch] = iter(())
         self._now: MicroBatch | None = None  # at hand
-        self._computed = self._stepped = self._weighed = self._ended = False
+        self._how = how
+        self._computed = self._ended = self._ends_epoch = False
+        self._stepped = set[int]()  # optimisers that have, with the batch at hand
+        self._weighed: float | None = None  # what counts of it
+        self._backward = -1  # the newest, by autograd's number
+        self._passed = 0  # backward passes whose gradients have not left
         self._finished = 0  # the clock of the next contribution
         self._first = FirstSteps(recorder)
 
@@ -87,6 +106,10 @@ class ServedSteps:
         """
         epoch = first
         while True:
+            if self._ends_epoch and self._passes > 1 and 0 < self._passed < self._passes:
+                self._ends_epoch = False
+                self._recorder.enter("between steps")
+                return  # before the batch is passed on: the step of what is left may follow the loop over batches
             self._pass_on()
             if (ahead := self._coming()) is None:
                 raise Stopped("the run was asked to end")
@@ -94,8 +117,9 @@ class ServedSteps:
                 self._recorder.enter("between steps")
                 return
             epoch = max(epoch, ahead)
-            self._now = part = next(self._parts)
-            self._computed = self._stepped = self._weighed = False
+            self._now = part = self._in_step(next(self._parts))
+            self._computed, self._weighed, self._ends_epoch = False, None, self._coordinator.ends_epoch
+            self._stepped.clear()
             self._recorder.enter("forward")
             self._first.begin(fed=True)
             yield part.inputs
@@ -108,32 +132,66 @@ class ServedSteps:
     @property
     def weighed(self) -> float | None:
         """What counts of the batch at hand; None: its samples."""
-        return self._now.counted if self._now is not None and self._weighed else None
+        return self._weighed
 
     def weigh(self, count: float) -> None:
         """The loss of the batch at hand divides by `count`. Raises BadInput without a batch, or within its step."""
         if self._now is None or self._computed:
             raise BadInput("worker.weigh without a batch, or after its backward; accepted with exchange=server: before")
-        self._weighed = True
-        self._now = self._coordinator.weighed(self._now, count if self._now.count else 0.0)
+        if self._passes > 1:
+            raise BadInput(
+                "worker.weigh with passes above 1: what counts of a pass on all workers is not known when its "
+                "gradients are added up; accepted with exchange=server: passes=1, or exchange=allreduce"
+            )
+        self._weighed = count if self._now.count else 0.0
+        if not self._how.summed:
+            self._now = self._coordinator.weighed(self._now, self._weighed)
 
-    def in_backward(self, loss: float | None) -> bool:
-        """Backward begins, on `loss` if that is known. False: of this batch it has begun before. Raises BadInput."""
+    def in_backward(self, number: int, loss: float | None) -> bool:
+        """Backward `number` begins, on `loss` if that is known. False: it has begun before.
+
+        Raises BadInput without a batch, SettingError after its step.
+        """
         if self._now is None:
             raise BadInput(f"backward without a batch; {NEEDED}")
-        first, self._computed = not self._computed, True
-        if first:
-            self._coordinator.computed(self._now, loss if loss is not None and isfinite(loss) else None)
-        return first
+        if number == self._backward:
+            return False
+        if self._stepped:
+            raise SettingError(
+                "backward() was called after optimizer.step() of the same batch, and servers make one update of a "
+                "batch; accepted with exchange=server: all backward passes of a batch before its optimisers' steps, or "
+                "exchange=allreduce"
+            )
+        self._backward, self._passed = number, self._passed + 1
+        last = self._now.last and self._passed >= self._passes
+        if not self._computed:
+            self._compute(loss, last=last)
+        elif last and self._passes > 1:
+            self._coordinator.passes_again()
+        return True
 
-    def step(self) -> None:
+    def _compute(self, loss: float | None, *, last: bool) -> None:
+        assert self._now is not None
+        self._computed = True
+        self._coordinator.computed(replace(self._now, last=last), loss if loss is not None and isfinite(loss) else None)
+
+    def step(self, optimizer: Optimizer) -> None:
         """The user's optimiser has taken a step. Raises BadInput if that of this batch was taken, or there is none."""
-        if self._now is None or self._task is None or self._stepped:
+        if self._now is None or id(optimizer) in self._stepped:
             raise BadInput(f"optimizer.step() twice, or without a batch; {NEEDED}")
-        self._stepped = True
+        self._stepped.add(id(optimizer))
+        if len(self._stepped) == self._how.optimizers:
+            self._complete()
+        else:
+            self._recorder.enter("between steps")
+
+    def _complete(self) -> None:
+        """The step of the batch at hand is over."""
+        assert self._now is not None and self._task is not None
         self._first.end(nan)
         if not self._computed:
-            self.in_backward(None)
+            self._compute(None, last=self._now.last)
+        self._backward, self._passed = -1, 0
         if self._now.last:
             self._coordinator.complete(self._task)
             self._finished = self._task.clock + 1
@@ -142,8 +200,9 @@ class ServedSteps:
 
     def save(self) -> None:
         """Have the run saved after this step. Raises SettingError within one, or within a period of `local`."""
-        if self._now is not None and not self._elastic and not (self._stepped and self._now.last):
-            after = "optimizer.step()" if not self._stepped else "the last step of a period of local"
+        stepped = len(self._stepped) == self._how.optimizers
+        if self._now is not None and not self._elastic and not (stepped and self._now.last):
+            after = "optimizer.step()" if not stepped else "the last step of a period of local"
             raise SettingError(f"worker.save was called within what workers push at once; accepted: after {after}")
         self._replica.settle()
         with self._recorder.waiting():
@@ -163,9 +222,35 @@ class ServedSteps:
     def close(self) -> None:
         self._held.close()
 
+    @property
+    def _passes(self) -> int:
+        """Backward passes of a step whose gradients leave together: a worker that updates itself adds up its own."""
+        return 1 if self._local else self._how.passes
+
+    def _in_step(self, part: MicroBatch) -> MicroBatch:
+        """The part as the loop's loss has it: a sum, or one of several means that are added up."""
+        if self._local or (not self._how.summed and self._passes == 1):
+            return part
+        share = self._coordinator.part_of_batch
+        weight = share if not self._how.summed else float(part.count > 0)
+        return self._coordinator.weighed(part, share * self._coordinator.batch_size, weight)
+
     def _pass_on(self) -> None:
-        if self._now is not None and not self._stepped:
-            self.step()
+        """The batch at hand is over. Raises SettingError if some optimisers have stepped, and others have not."""
+        if self._now is None:
+            return
+        if 0 < len(self._stepped) < self._how.optimizers:
+            raise SettingError(
+                f"{len(self._stepped)} of {self._how.optimizers} optimisers have taken a step with a batch, and "
+                "servers make one update of it; accepted with exchange=server: each takes a step with each batch, or "
+                "exchange=allreduce"
+            )
+        if not self._stepped and self._passed < self._passes and self._passes > 1:
+            assert self._task is not None
+            self._coordinator.postpone(self._task)
+            self._finished = self._task.clock + 1
+        elif not self._stepped:
+            self._complete()
         self._now = None
 
     def _coming(self) -> int | None:

@@ -30,31 +30,47 @@ class OwnOptimizer(msgspec.Struct, frozen=True):
     group_of: dict[str, int]
 
     @classmethod
-    def of(cls, optimizer: Optimizer, trained: Mapping[str, Tensor]) -> OwnOptimizer:
-        """Those of a worker's own, for its network's trained parameters. Raises BadInput if servers cannot have it."""
-        kind = type(optimizer)
-        if kind.__name__ not in KINDS or kind is not getattr(torch.optim, kind.__name__, None):
+    def of(cls, optimizers: Sequence[Optimizer], trained: Mapping[str, Tensor]) -> OwnOptimizer:
+        """Those of a worker's own, for its network's trained parameters. Raises BadInput if servers cannot have them.
+
+        Several are of one type, and the groups of one follow those of the one before.
+        """
+        kinds = {type(one): one for one in optimizers}
+        for kind, optimizer in kinds.items():
+            if kind.__name__ not in KINDS or kind is not getattr(torch.optim, kind.__name__, None):
+                accepted = f"torch.optim's {', '.join(sorted(KINDS))}"
+                raise BadInput(f"servers cannot have the optimiser {kind.__name__}; accepted: {accepted}")
+            if any(one.get("step", 1) > 0 for one in optimizer.state.values()):  # Adagrad has a state from the first
+                raise BadInput(
+                    "the optimiser has taken steps before worker.distribute; accepted with servers: a new one"
+                )
+        if len(kinds) > 1:
             raise BadInput(
-                f"servers cannot have the optimiser {kind.__name__}; accepted: torch.optim's {', '.join(sorted(KINDS))}"
+                f"the optimisers are {' and '.join(one.__name__ for one in kinds)}, and a slice that servers update "
+                "holds parameters of several; accepted with servers: optimisers of one type, whose settings may differ"
             )
-        if any(one.get("step", 1) > 0 for one in optimizer.state.values()):  # Adagrad has a state from the first
-            raise BadInput("the optimiser has taken steps before worker.distribute; accepted with servers: a new one")
         names = {id(parameter): name for name, parameter in trained.items()}
         group_of: dict[str, int] = {}
-        for number, group in enumerate(optimizer.param_groups):
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        for number, group in enumerate(groups):
             for parameter in group["params"]:
-                if id(parameter) not in names:
+                name = names.get(id(parameter))
+                if name is None:
                     raise BadInput(
                         "the optimiser has a parameter that is none of the model's trained ones; accepted with "
                         "servers: those that model.parameters() gives"
                     )
-                group_of[names[id(parameter)]] = number
+                if name in group_of:
+                    raise BadInput(
+                        f"two optimisers update {name}; accepted with servers: each parameter in one of them"
+                    )
+                group_of[name] = number
         if missing := [name for name in trained if name not in group_of]:
             raise BadInput(
                 f"{missing[0]} is trained and in no group of the optimiser; accepted with servers: all trained "
                 "parameters in the optimiser that is distributed, or requires_grad=False"
             )
-        return cls(kind.__name__, [plain(group) for group in optimizer.param_groups], group_of)
+        return cls(type(optimizers[0]).__name__, [plain(group) for group in groups], group_of)
 
     @property
     def elementwise(self) -> bool:

@@ -1,0 +1,242 @@
+"""Steps of a loop of a user's own over servers, of several backward passes, models and optimisers: as one worker's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from train._own_loops import FEATURES, network, plain, points
+from train._own_served import BATCH, own_served
+from train.test_own_served import ROUNDING, by_one, loop_of
+from volary.errors import SettingError, VolaryError
+from volary.session.script import Script
+from volary.train.own.worker import Worker
+from volary.train.recording.recorder import Recorder
+
+
+def leftover(worker: Any, samples: int = 25, passes: int = 3) -> dict[str, Any]:
+    """Steps of three batches, and after an epoch one of what is left: of its last batch, which one worker has."""
+    model = network()
+    model, optimizer = worker.distribute(
+        model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9), passes=passes
+    )
+    feed = worker.feed(points(samples), batch_size=BATCH)
+    for _ in range(3):
+        left = 0
+        for inputs, targets in feed:
+            (nn.functional.cross_entropy(model(inputs), targets) / passes).backward()
+            left += 1
+            if left == passes:
+                optimizer.step()
+                optimizer.zero_grad()
+                left = 0
+        if left:
+            optimizer.step()
+            optimizer.zero_grad()
+    return {"state": model.state_dict()}
+
+
+def last_of_some(worker: Any) -> dict[str, Any]:
+    """The batch that ends a step is one that a worker has nothing of: what it has of the batch before leaves, too."""
+    return leftover(worker, samples=5, passes=2)
+
+
+def two_losses(worker: Any) -> dict[str, Any]:
+    """Two backward passes of each batch, the second of which reaches a part of the model alone."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.Adam(model.parameters(), lr=0.02), passes=2)
+    feed = worker.feed(points(), batch_size=BATCH)
+    for _ in range(3):
+        for inputs, targets in feed:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            model(inputs.detach())[:, 0].mean().backward()
+            optimizer.step()
+    return {"state": model.state_dict()}
+
+
+def summed(worker: Any, passes: int = 1) -> dict[str, Any]:
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.02), loss="sum", passes=passes)
+    feed = worker.feed(points(25), batch_size=BATCH)
+    losses, calls = [], 0
+    for _ in range(3):
+        for inputs, targets in feed:
+            loss = nn.functional.cross_entropy(model(inputs), targets, reduction="sum")
+            loss.backward()
+            losses.append(worker.sum(loss.detach()))
+            calls += 1
+            if calls % passes == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    return {"state": model.state_dict(), "losses": torch.stack(losses)}
+
+
+def two_models(worker: Any) -> dict[str, Any]:
+    """An encoder and a decoder, each with its optimiser, whose settings and schedules differ."""
+    torch.manual_seed(3)
+    encoder, decoder = nn.Linear(FEATURES, 3).double(), nn.Linear(3, FEATURES).double()
+    of_encoder = torch.optim.SGD(encoder.parameters(), lr=0.1, momentum=0.9)
+    of_decoder = torch.optim.SGD(decoder.parameters(), lr=0.05, weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(of_decoder, 4, 0.5)
+    encoder, of_encoder = worker.distribute(encoder, of_encoder)
+    decoder, of_decoder = worker.distribute(decoder, of_decoder)
+    feed = worker.feed(points(25), batch_size=BATCH)
+    for _ in range(3):
+        for inputs, _ in feed:
+            of_encoder.zero_grad()
+            of_decoder.zero_grad()
+            nn.functional.mse_loss(decoder(encoder(inputs)), inputs).backward()
+            of_encoder.step()
+            of_decoder.step()
+            schedule.step()
+    return {"state": {**encoder.state_dict(prefix="0."), **decoder.state_dict(prefix="1.")}}
+
+
+def early(worker: Any) -> dict[str, Any]:
+    """Over servers values come as they are needed whatever the loop says."""
+    model = network()
+    made = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    model, optimizer = worker.distribute(model, made, early_update=True)
+    feed = worker.feed(points(), batch_size=BATCH)
+    for _ in range(3):
+        for inputs, targets in feed:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+    return {"state": model.state_dict()}
+
+
+LOOPS = {
+    "passes over batches, across epochs": partial(plain, passes=4),
+    "passes over batches, and the rest of an epoch": leftover,
+    "a step that ends with a batch of some": last_of_some,
+    "passes of a batch": two_losses,
+    "a sum": summed,
+    "sums that are added up": partial(summed, passes=2),
+    "two models and optimisers": two_models,
+    "early updates": early,
+}
+
+
+def all_of(rank: int, world_size: int, names: list[str], strategy: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for number, name in enumerate(names):
+        ended = own_served(rank, world_size, LOOPS[name], strategy, f"run-{number}")
+        if ended is not None:
+            found[name] = ended.value, ended.weights
+    return found
+
+
+@pytest.mark.parametrize("servers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_steps_over_servers_are_those_of_one_worker(workers, servers):
+    strategy = {"workers": 2, "exchange": {"name": "server", "servers": servers}}
+    first, second, *_ = workers(2 + servers, all_of, list(LOOPS), strategy)
+    for name, loop in LOOPS.items():
+        expected = by_one(loop)
+        for (value, _), weights in [(first[name], first[name][1]), (second[name], first[name][1])]:
+            for key, values in expected["state"].items():
+                for found in (value["state"][key], weights[key]):
+                    torch.testing.assert_close(
+                        found, values, rtol=0, atol=ROUNDING, msg=lambda text, at=f"{name}, {key}": f"{at}: {text}"
+                    )
+        if "losses" in expected:
+            torch.testing.assert_close(first[name][0]["losses"], expected["losses"], rtol=0, atol=ROUNDING)
+
+
+def kept(worker: Any, leave: int = -1) -> dict[str, Any]:
+    """Two models in steps of two batches; saves after each step, and ends with the save of step `leave`."""
+    torch.manual_seed(3)
+    encoder, decoder = nn.Linear(FEATURES, 3), nn.Sequential(nn.Dropout(0.2), nn.Linear(3, FEATURES))
+    parameters = [*encoder.parameters(), *decoder.parameters()]
+    encoder, decoder, optimizer = worker.distribute(encoder, decoder, torch.optim.Adam(parameters, lr=0.01), passes=2)
+    named = {"encoder": encoder, "decoder": decoder, "optimizer": optimizer}
+    steps, batches = worker.restore(**named, steps=0)["steps"], 0
+    feed = worker.feed(points(24), batch_size=BATCH)
+    for _ in worker.epochs(3):
+        for inputs, _ in feed:
+            nn.functional.mse_loss(decoder(encoder(inputs.float())), inputs.float()).backward()
+            batches += 1
+            if batches % 2 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                steps += 1
+                worker.save(**named, steps=steps)
+            if steps == leave:
+                return {}
+    return {**encoder.state_dict(), **decoder.state_dict()}
+
+
+def in_two_lives(rank: int, world_size: int) -> list[Any]:
+    found, strategy = [], {"workers": 2, "exchange": {"name": "server", "servers": 1}}
+    for name, loop in (("whole", kept), ("cut", partial(kept, leave=4)), ("cut", kept)):
+        ended = own_served(rank, world_size, loop, strategy, name)
+        found.append((ended.value, ended.weights) if ended is not None else ({}, {}))
+    return found
+
+
+def test_two_models_in_steps_of_several_passes_are_resumed_bit_for_bit(workers):
+    (whole, weights), _, (resumed, resumed_weights) = workers(3, in_two_lives)[0]
+    assert all(torch.equal(resumed[name], values) for name, values in whole.items())
+    assert all(torch.equal(resumed_weights[name], values) for name, values in weights.items())
+
+
+def apart(worker: Any, *, passes: bool) -> None:
+    """Two models of which the first takes its step before the second has its backward pass, or instead of it."""
+    first, second = network(), network()
+    of_first, of_second = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (first, second))
+    worker.distribute(first, second, of_first, of_second)
+    for inputs, targets in worker.feed(points(8), batch_size=BATCH):
+        nn.functional.cross_entropy(first(inputs), targets).backward()
+        of_first.step()
+        if passes:
+            nn.functional.cross_entropy(second(inputs), targets).backward()
+
+
+def train_apart(rank: int, world_size: int, passes: bool) -> None:
+    own_served(rank, world_size, partial(apart, passes=passes), {"workers": 1})
+
+
+@pytest.mark.parametrize(
+    ("passes", "words"),
+    [
+        (True, r"backward\(\) was called after optimizer.step\(\) of the same batch, and servers make one update of"),
+        (False, "1 of 2 optimisers have taken a step with a batch, and servers make one update of it"),
+    ],
+)
+def test_models_that_are_not_updated_together_end_the_run_with_why(workers, passes, words):
+    with pytest.raises(SettingError, match=words):
+        workers(2, train_apart, passes)
+
+
+def test_what_is_no_one_update_of_a_batch_is_refused_in_a_sentence_each():
+    def worker(**strategy: Any) -> Worker:
+        script = Script(function="a.py:loop", strategy={"exchange": "server", "workers": 1, **strategy})
+        return Worker(loop_of(script), script, Recorder(0), torch.device("cpu"), 0)
+
+    first, second = network(), network()
+    sgd, adam = torch.optim.SGD(first.parameters(), lr=0.1), torch.optim.Adam(second.parameters())
+    distributed = worker()
+    distributed.distribute(first, sgd)
+    for call, words in [
+        (
+            lambda: worker().distribute(first, second, sgd, adam),
+            "the optimisers are SGD and Adam, and a slice that",
+        ),
+        (lambda: distributed.distribute(second, adam, passes=2), "other passes or another loss than before"),
+        (lambda: distributed.distribute(first), "was given something again; accepted with exchange=server: each once"),
+        (
+            lambda: worker(consistency="async").distribute(first, sgd, passes=2),
+            r"passes is 2, and workers may leave or be late between .*push_every of async adds up",
+        ),
+        (
+            lambda: worker().distribute(first, sgd, torch.optim.SGD(first[0].parameters(), lr=1)),
+            "two optimisers update 0.weight",
+        ),
+    ]:
+        with pytest.raises(VolaryError, match=words):
+            call()
