@@ -23,7 +23,7 @@ from volary.server.roster.roster import Roster
 from volary.server.shards.shard import Apply, Shard
 from volary.train.served.residuals import Residuals
 
-WITHIN = 200  # schedules
+WITHIN = 400  # schedules
 
 
 class SspLeadsTooFar(Ssp):
