@@ -131,7 +131,6 @@ def assemble(
         steps_per_epoch=feed.steps_per_epoch or steps,
         asked_to_end=asked_to_end,
         requests=RunRequests(requests, group.bulletin),
-        # one worker looks for all
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all),
     )
     return training(
