@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from _workers import joined
-from volary.comm.sums.owned import Division, owned_copies, owned_sums
+from volary.comm.sums.owned import Division, owned_sums
 from volary.comm.sums.owned_in_memory import OwnedInMemory
-from volary.comm.sums.route import BufferShape, Memory
+from volary.comm.sums.route import BufferShape, Memory, Route
 from volary.comm.topology.topology import Topology
 
 HEAD, VALUES = 16, 50_000
@@ -30,11 +30,10 @@ def summed(rank: int, world_size: int, how: str) -> list[list[bool]]:
     shape, group = BufferShape(VALUES, torch.float32, torch.device("cpu")), joined()
     if how == "ring":
         memory = [Memory.in_place(shape), Memory.in_place(shape)]
-        sums = owned_sums(group, memory[:1], Topology.of(range(world_size)), division)
-        copies, buffer = owned_copies(group, memory[1:], Topology.of(range(world_size)), division), 0
+        sums: Route = owned_sums(group, memory, Topology.of(range(world_size)), division, copied_from=1)
     else:
-        sums = copies = OwnedInMemory(group.bulletin, [shape], [shape], division, timeout_s=30.0)
-        memory, buffer = sums.memory, 1
+        shared = sums = OwnedInMemory(group.bulletin, [shape], [shape], division, timeout_s=30.0)
+        memory = sums.memory
     found, (gradients, parameters) = [], memory
     for step in range(3):
         gradients.contribution.copy_(contribution(rank, step))
@@ -50,14 +49,13 @@ def summed(rank: int, world_size: int, how: str) -> list[list[bool]]:
                 own = slice(start + low, start + high)
                 right.append(torch.allclose(gradients.agreed[own], total[own], atol=1e-5))
                 parameters.agreed[own] = gradients.agreed[own]
-        for arrival in [copies.sum_up(buffer, *one) for one in ranges]:
+        for arrival in [sums.sum_up(1, *one) for one in ranges]:
             arrival.wait()
         right.append(torch.allclose(parameters.agreed[HEAD:], total[HEAD:], atol=1e-5))
         found.append(right)
         if how == "memory":
-            sums.all_have_left(sums.leave())  # nobody writes what another still compares
-    sent = sums.sent_bytes + (copies.sent_bytes if how == "ring" else 0)
-    assert how == "memory" or world_size > 2 or sent < 3 * 4 * 1.01 * (VALUES + HEAD)
+            shared.all_have_left(shared.leave())  # nobody writes what another still compares
+    assert how == "memory" or world_size > 2 or sums.sent_bytes < 3 * 4 * 1.01 * (VALUES + HEAD)
     return found
 
 

@@ -11,22 +11,23 @@ import torch
 from torch import nn
 
 from _workers import joined
-from exchange._sharded import By, ShardedKeeper
 from exchange.test_served import Learner, learning, update
 from server.test_host import SIZE, Serving, serving
 from volary.codec import ROOM as CODECS
 from volary.comm.sums.partner_means import Partners
-from volary.comm.sums.route import BufferShape, Memory
+from volary.comm.sums.route import BufferShape
 from volary.exchange import ROOM
 from volary.exchange._base import Keeper, KeeperCallbacks
 from volary.exchange.gradients.bucket import Chunk
 from volary.exchange.gradients.buckets import Buckets
-from volary.exchange.gradients.plan import BucketPlan
+from volary.exchange.gradients.owned import OwnedValues
+from volary.exchange.gradients.plan import BucketPlan, values_in
 from volary.exchange.overlap.comm_thread import Parcel
 from volary.exchange.overlap.delayed import DelayedKeeper
 from volary.exchange.representations import representation_of
 from volary.exchange.representations._base import Representation
 from volary.exchange.representations.exact import EXACT
+from volary.partition import ROOM as PARTITIONS
 
 
 class Kept:
@@ -76,21 +77,25 @@ def replicated(
     behind: bool = False,
     representation: Representation = EXACT,
     partners: Partners | None = None,
+    shares: bool = False,
 ) -> Iterator[Kept]:
     """Parameters are the sums of what two workers contribute."""
     device, group = torch.device("cpu"), joined(1 if first else 0)
     begun = first or [torch.zeros(SIZE)] * 3
     named = [(f"p{number}", nn.Parameter(values.clone())) for number, values in enumerate(begun)]
     plans = [BucketPlan([one], torch.float32, device, representation) for one in named]
-    ground, votes = ROOM.load("allreduce")(route=route).ground(group), BufferShape(1, torch.float32, device)
+    holdings = PARTITIONS.load("sharded")().part(nn.ParameterDict(dict(named)), group.rank, group.size).holdings
+    owned = OwnedValues(holdings, frees=False) if shares and group.size > 1 else None
+    ground, votes = ROOM.load("allreduce")(route=route).ground(group, owned), BufferShape(1, torch.float32, device)
     keeper = ground.build(group, plans, votes, partners=partners)
     keeper = DelayedKeeper(keeper) if behind else keeper
     buckets = Buckets(plans, keeper.memory[:-1], chunk_mb=25, private=False)
     slots = buckets.slots
 
     def apply(chunk: Chunk) -> None:
-        for slot in chunk.slots:
-            slot.parameter.data.add_(slot.agreed)
+        for slot, part in zip(chunk.slots, chunk.parts, strict=True):
+            for own in [part] if owned is None else owned.kept(part):
+                values_in(own, slot.parameter).add_(values_in(own, slot.agreed))
 
     def fill() -> None:
         buckets.fill(lambda slot: slot.view.copy_(torch.linspace(-1.0, 2.0, SIZE)))
@@ -137,20 +142,13 @@ def between_partners(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
 
 
 @contextmanager
-def sharded(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
-    device, begun = torch.device("cpu"), first or [torch.zeros(SIZE)] * 3
-    named = [(f"p{number}", nn.Parameter(values.clone())) for number, values in enumerate(begun)]
-    plans = [BucketPlan([one], torch.float32, device, EXACT) for one in named]
-    buckets = Buckets(plans, [Memory.in_place(plan.shape) for plan in plans], chunk_mb=25, private=False)
-    keeper = ShardedKeeper(joined(1 if first else 0), buckets, By(torch.optim.SGD, lr=1.0, maximize=True))
-    slots = buckets.slots
-    yield Kept(
-        keeper,
-        [slot.gate for slot in slots],
-        [slot.view for slot in slots],
-        lambda: [slot.parameter.detach() for slot in slots],
-        fill=lambda: buckets.fill(lambda slot: slot.view.copy_(torch.linspace(-1.0, 2.0, SIZE))),
-    )
+def shares_around_a_ring(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    yield from replicated(first, "ring", shares=True)
+
+
+@contextmanager
+def shares_in_shared_memory(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    yield from replicated(first, "shared", shares=True)
 
 
 @contextmanager
@@ -204,12 +202,13 @@ KEEPERS: dict[str, dict[str, Make]] = {
         "over a route": over_a_route,
         "a step behind": a_step_behind,
         "between partners": between_partners,
+        "shares, around a ring": shares_around_a_ring,
+        "shares, in shared memory": shares_in_shared_memory,
     },
     "server": {"on servers": on_servers},
 }
 WITH_RESIDUALS: dict[str, Make] = {"encoded": encoded, "encoded, on servers": encoded_for_servers}
-IN_TESTS_ALONE: dict[str, Make] = {"sharded": sharded}
-ALL = {name: make for made in KEEPERS.values() for name, make in made.items()} | IN_TESTS_ALONE
+ALL = {name: make for made in KEEPERS.values() for name, make in made.items()}
 
 
 def test_every_exchange_has_its_keepers_in_this_suite():
@@ -240,7 +239,7 @@ def read_after_each(rank: int, world_size: int, name: str) -> list[tuple[int, bo
 
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_read_holds_all_that_was_pushed_before_the_release_whatever_memory_is_filled_with_then(workers, name):
-    late, travels = name == "a step behind", name != "in shared memory"
+    late, travels = name == "a step behind", "in shared memory" not in name
     for found in workers(2, read_after_each, name):
         assert found == [1 - late, 2 - late, 3 - late, travels, travels]
 

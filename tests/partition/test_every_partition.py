@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 
 from volary.partition import ROOM
+from volary.sharding.ranges import Range
+
+RANKS = 3
 
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    layers = nn.Sequential(nn.Linear(6, 80), nn.Tanh(), nn.Linear(80, 3), nn.Linear(3, 2))
+    layers[3].requires_grad_(requires_grad=False)
+    return layers
 
 
 @pytest.mark.parametrize("name", ROOM.names())
 def test_a_part_has_parameters_of_the_network_and_no_others(name):
     whole = network()
-    part = ROOM.load(name)().part(whole)
+    part = ROOM.load(name)().part(whole, 0, RANKS)
     own = {id(one) for one in whole.parameters()}
-    assert list(part.parameters()) and all(id(one) in own for one in part.parameters())
+    assert list(part.module.parameters()) and all(id(one) in own for one in part.module.parameters())
 
 
 @pytest.mark.parametrize("name", ROOM.names())
@@ -32,5 +38,27 @@ def test_its_settings_are_frozen_and_the_same_ones_give_the_same_part(name):
     with pytest.raises(dataclasses.FrozenInstanceError):
         kind().unknown = 1
     whole = network()
-    first, second = (kind().part(copy.deepcopy(whole)) for _ in range(2))
-    assert [one.shape for one in first.parameters()] == [one.shape for one in second.parameters()]
+    first, second = (kind().part(copy.deepcopy(whole), 1, RANKS) for _ in range(2))
+    assert [one.shape for one in first.module.parameters()] == [one.shape for one in second.module.parameters()]
+    assert first.holdings == second.holdings
+
+
+@pytest.mark.parametrize("name", ROOM.names())
+def test_all_ranks_know_alike_who_keeps_what_and_each_trained_value_has_keepers_once(name):
+    found = [ROOM.load(name)().part(network(), rank, RANKS).holdings for rank in range(RANKS)]
+    assert [one.rank for one in found] == list(range(RANKS))
+    assert all(one.keepers == found[0].keepers and one.mesh.size == RANKS for one in found)
+    for parameter, values in (("0.weight", 480), ("0.bias", 80), ("2.weight", 240), ("2.bias", 3)):
+        parts = sorted((part for part in found[0].keepers if part.name == parameter), key=lambda part: part.start)
+        assert parts[0].start == 0 and parts[-1].end == values
+        assert all(one.end == other.start for one, other in pairwise(parts))
+    assert all(part.name in ("0.weight", "0.bias", "2.weight", "2.bias") for part in found[0].keepers)
+
+
+def test_sharded_gives_each_rank_about_as_many_values_of_what_travels_together():
+    large = nn.Linear(1000, 1000)
+    holdings = [ROOM.load("sharded")().part(large, rank, RANKS).holdings for rank in range(RANKS)]
+    kept = [sum(part.size for part in one.kept) for one in holdings]
+    assert sum(kept) == 1_001_000 and max(kept) - min(kept) < 100
+    assert Range("bias", 0, 320) in holdings[0].kept, "whole cache lines"
+    assert all(len(ranks) == 1 for ranks in holdings[0].keepers.values())

@@ -50,8 +50,9 @@ def build(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, str
         if odd and name == "order in memory":
             module.two.weight = nn.Parameter(torch.zeros(4, 4).t())
         with pytest.raises(RanksDiffer) as refused:
+            part = settings.partition.part(module, rank, world_size)
             build_strategy(
-                settings, module, Recorder(rank), joined(life), None, state=StrategyState(), steps=StepSettings()
+                settings, part, Recorder(rank), joined(life), None, state=StrategyState(), steps=StepSettings()
             )
         said[name] = str(refused.value)
     return said

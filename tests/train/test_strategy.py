@@ -86,7 +86,8 @@ def test_an_unused_parameter_is_touched_by_neither_momentum_nor_decay(alone, tmp
 def strategy_of(module: nn.Module, rank: int, world_size: int, life: int = 0, **more: Any) -> Voting:
     settings = Settings(workers=world_size, **{"bucket_mb": 25.0, **more.pop("settings", {})})
     state, steps = StrategyState(), StepSettings(**more)
-    strategy = build_strategy(settings, module, Recorder(rank), joined(life), None, state=state, steps=steps)
+    part = settings.partition.part(module, rank, world_size)
+    strategy = build_strategy(settings, part, Recorder(rank), joined(life), None, state=state, steps=steps)
     strategy.start(DeferredTensors())
     return strategy
 

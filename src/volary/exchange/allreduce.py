@@ -13,7 +13,10 @@ from volary.plugins import unknown
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
+    from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.overlap.comm_setup import CommSetup
+
+_TO_OWNERS = ("auto", SHARED, "ring")  # routes by which a sum can come to one worker alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,20 +55,22 @@ class AllReduce:
             found["wire"] = "with exchange.route=shared workers add in shared memory, where nothing travels"
         if self.behind:
             found |= dict.fromkeys(
-                ("whole gradient", "gradient norm"),
+                ("whole gradient", "gradient norm", "shares"),
                 "with exchange.behind=true gradients are applied chunk by chunk as they come",
             )
+        if self.route not in _TO_OWNERS:
+            found["shares"] = f"with exchange.route={self.route} all workers get all sums"
         return found
 
     def count(self, workers: int) -> int:
         """Server processes of a run: none, as every worker keeps all parameters."""
         return 0
 
-    def ground(self, group: Group) -> CommSetup:
-        """Find where the exchange takes place. A collective call."""
+    def ground(self, group: Group, owned: OwnedValues | None = None) -> CommSetup:
+        """Find where the exchange takes place. A collective call. owned: who alone keeps what; None: all keep all."""
         from volary.exchange.overlap.comm_setup import CommSetup
 
-        return CommSetup(group, self.route, self.topology, behind=self.behind)
+        return CommSetup(group, self.route, self.topology, behind=self.behind, owned=owned)
 
 
 EXCHANGE = AllReduce

@@ -30,6 +30,7 @@ class Server:
         "peers": "with exchange=server workers send to servers alone",
         "process group": "with exchange=server connections are its own (exchange.transport)",
         "steps together": "with exchange=server portions of a batch are handed out",
+        "shares": "with exchange=server servers keep the parameters and what the optimiser remembers",
     }
 
     def __post_init__(self) -> None:

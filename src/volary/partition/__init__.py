@@ -1,5 +1,10 @@
-"""Partitions of a network among workers. One file each. Guide: docs/strategy.md"""
+"""Partitions of a network among workers. One file each. Guide: docs/partition.md"""
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "PARTITION", planned=("sharded", "pipeline", "tensor", "hybrid"))
+ROOM = Room(
+    __name__,
+    "PARTITION",
+    planned=("pipeline", "tensor", "hybrid"),
+    protocol="volary.partition._base:Partition",
+)

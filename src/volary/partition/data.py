@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from volary.partition._base import Part, trained_sizes
+from volary.sharding.holdings import Holdings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -13,9 +17,12 @@ if TYPE_CHECKING:
 class WholeNetwork:
     """Each worker has a replica of all parameters."""
 
-    def part(self, module: nn.Module) -> nn.Module:
-        """The part of `module` that this worker holds: all of it."""
-        return module
+    needs: ClassVar[Sequence[str]] = ()
+    lacks: ClassVar[Mapping[str, str]] = {}
+
+    def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
+        """All of it, which every rank keeps."""
+        return Part(module, Holdings.replicated(trained_sizes(module), rank, ranks))
 
 
 PARTITION = WholeNetwork

@@ -12,12 +12,23 @@ from volary.session.reading.choice import Choice
 if TYPE_CHECKING:
     from volary.session.spec import Session, Strategy
 
-Trait = Literal["versions", "whole gradient", "gradient norm", "wire", "peers", "process group", "steps together"]
+Trait = Literal[
+    "versions",
+    "whole gradient",
+    "gradient norm",
+    "all sums",
+    "wire",
+    "peers",
+    "process group",
+    "steps together",
+    "shares",
+]
 """versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
-changes. gradient norm: the norm of all is known before one does. wire: values travel. peers: workers send to each
-other. process group: they are in one of torch. steps together: all workers share each batch."""
+changes. gradient norm: the norm of all is known before one does. all sums: each worker has those of all gradients.
+wire: values travel. peers: workers send to each other. process group: they are in one of torch. steps together: all
+workers share each batch. shares: a value may be kept by one worker alone."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
-CONSISTENCY, EXCHANGE = Choice("volary.consistency"), Choice("volary.exchange")
+CONSISTENCY, EXCHANGE, PARTITION = (Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition"))
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,7 @@ def fit(strategy: Strategy, needs: Iterable[Need]) -> None:
 
 def lacks(strategy: Strategy) -> dict[str, str]:
     """What the exchange lacks, each with the reason; one worker that keeps all itself waits for nobody."""
-    found = dict(strategy.exchange.lacks)
+    found = {**strategy.exchange.lacks, **strategy.partition.lacks}
     return {trait: why for trait, why in found.items() if trait == "versions" or _travels(strategy)}
 
 
@@ -68,6 +79,17 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
         yield Need("codec", codec, "wire", "exchange.route=auto, or codec=none")
     if not strategy.codec.equal:
         yield Need("codec", codec, "peers", "codec.neighbours=null, so that servers get all factors")
+    partition = PARTITION.name_of(type(strategy.partition))
+    for trait in strategy.partition.needs:
+        yield Need(
+            "partition", partition, trait, "exchange=allreduce, with route auto, ring or shared; or partition=data"
+        )
+    if strategy.partition.needs and strategy.consistency.pushes.value != "gradient":
+        name = CONSISTENCY.name_of(type(strategy.consistency))
+        raise SettingError(
+            f"partition is {partition}, and with consistency={name} each worker updates all parameters; accepted: "
+            "consistency=bsp, or partition=data"
+        )
     if strategy.backend != "auto":
         yield Need("backend", strategy.backend, "process group", "auto")
 
@@ -86,6 +108,7 @@ def of_session(session: Session) -> Iterator[Need]:
             )
     if train.precision == "fp16":  # an update is left out if any gradient overflowed
         yield Need("train.precision", train.precision, "whole gradient", "fp32 or bf16")
+        yield Need("train.precision", train.precision, "all sums", "fp32 or bf16")
     if data.batch.largest(data.batch_size) != data.batch_size:
         yield Need("data.batch", "one that grows", "steps together", "fixed")
 
@@ -98,6 +121,8 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     name = EXCHANGE.name_of(type(strategy.exchange))
     behind = "early_update=true, or allreduce without behind, as your loop sees the gradients of each step otherwise"
     yield Need("strategy.exchange", name, "whole gradient", behind)
+    early = "early_update=true, or partition=data, as your loop sees the gradients of each step otherwise"
+    yield Need("strategy.partition", PARTITION.name_of(type(strategy.partition)), "all sums", early)
 
 
 def exchange_for(consistency: Any) -> Any:

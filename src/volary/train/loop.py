@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from volary.errors import TargetError
-from volary.train.coordinator import Coordinator, EvaluateTask, LearnTask, Outcome, SaveTask
+from volary.partition._base import Passes, whole_batch
+from volary.train.coordinator import Coordinator, EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask
 from volary.train.evaluation import totals
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from volary.network.flow import Flow
     from volary.train.recording.recorder import Recorder
@@ -24,7 +27,7 @@ Who = TypeVar("Who", bound=Coordinator, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Generic[Who]):
-    """What one worker trains with. evaluating: the second flow, on the same module."""
+    """What one worker trains with. evaluating: the second flow, on the same module. learn: see `volary.partition`."""
 
     flow: Flow
     evaluating: Flow
@@ -34,6 +37,7 @@ class Training(Generic[Who]):
     replica: Replica
     coordinator: Who
     uncounted: UncountedLoss
+    learn: Callable[[Passes], bool] = whole_batch
 
 
 def train(it: Training[Coordinator]) -> Outcome:
@@ -53,21 +57,37 @@ def train(it: Training[Coordinator]) -> Outcome:
 def _learn(it: Training[Coordinator], task: LearnTask) -> None:
     it.replica.begin(task)
     for part in task.parts:
+        if not it.learn(_Passes(it, part)):
+            break
+        if part.updates:
+            it.replica.update()
+    it.coordinator.complete(task)
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """Of one batch, with what a worker trains with; see `volary.partition._base.Passes`."""
+
+    it: Training[Coordinator]
+    part: MicroBatch
+
+    def forward(self) -> Tensor:
+        it, part = self.it, self.part
         it.recorder.enter("forward")
         try:
             with it.precision.casting():
                 # a layer waits only for its own parameters
-                loss = it.flow(part.inputs, part.targets) if part.counted else it.flow.nothing()
+                return it.flow(part.inputs, part.targets) if part.counted else it.flow.nothing()
         except TargetError as error:
             raise error.of(part.number(error.place)) from None
-        it.uncounted.look(loss, part.count)
-        if not it.coordinator.computed(part, loss.item()):
-            break
-        it.recorder.enter("backward")
-        it.precision.backward(loss, part.weight)  # a bucket leaves the moment its gradients exist
-        if part.updates:
-            it.replica.update()
-    it.coordinator.complete(task)
+
+    def computed(self, loss: Tensor) -> bool:
+        self.it.uncounted.look(loss, self.part.count)
+        return self.it.coordinator.computed(self.part, loss.item())
+
+    def backward(self, loss: Tensor) -> None:
+        self.it.recorder.enter("backward")
+        self.it.precision.backward(loss, self.part.weight)  # a bucket leaves the moment its gradients exist
 
 
 def _evaluate(it: Training[Coordinator], task: EvaluateTask) -> None:

@@ -123,8 +123,7 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     samples = agreeing(opened, known, "data.source", "the data that the run was begun with")
     classes = max(_classes(network, samples), known.count)
     with _user_code(f"network {name_of(network)!r}", SettingError):
-        whole = build(_loaded(network), samples.input_shape, classes, **_own(network))
-        module = session.strategy.partition.part(whole).to(device)
+        module = build(_loaded(network), samples.input_shape, classes, **_own(network)).to(device)
     return Model(module, criterion, samples, classes, session)
 
 

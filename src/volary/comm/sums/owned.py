@@ -30,30 +30,22 @@ class Division:
 Divide = Callable[[int, int, int], Division]  # the values from start to end of a buffer
 
 
-def owned_sums(group: Group, memory: Sequence[Memory], topology: Topology, divide: Divide) -> Sums:
+def owned_sums(group: Group, memory: Sequence[Memory], topology: Topology, divide: Divide, *, copied_from: int) -> Sums:
     """A route that leaves each sum with its owner; the others' contributions hold something else afterwards.
 
-    A link carries (n - 1) / n of the values, half of what an all-reduce sends (Patarasuk & Yuan, JPDC 2009).
+    Of buffers from number `copied_from` on it gives all ranks what each has of its own instead. Either way a link
+    carries (n - 1) / n of the values, half of what an all-reduce sends (Patarasuk & Yuan, JPDC 2009).
     """
-    place = topology.order.index(group.rank)
+    ring = topology.order
+    place = ring.index(group.rank)
 
     @cache
     def hops(buffer: int, start: int, end: int) -> Sequence[Hop]:
         division, value_bytes = divide(buffer, start, end), memory[buffer].agreed.element_size()
-        everybody = around(topology.order, place, 0, division.everybody, value_bytes, first=True)
-        slices = [division.owned[rank] for rank in topology.order]
-        return [*everybody, *scatter(topology.order, place, slices, value_bytes)]
-
-    return Sums(group, memory, hops)
-
-
-def owned_copies(group: Group, memory: Sequence[Memory], topology: Topology, divide: Divide) -> Sums:
-    """A route that gives all ranks what each has of its own; a link carries (n - 1) / n of the values."""
-    place = topology.order.index(group.rank)
-
-    @cache
-    def hops(buffer: int, start: int, end: int) -> Sequence[Hop]:
-        slices = [divide(buffer, start, end).owned[rank] for rank in topology.order]
-        return list(gather(topology.order, place, slices, memory[buffer].agreed.element_size()))
+        slices = [division.owned[rank] for rank in ring]
+        if buffer >= copied_from:
+            return list(gather(ring, place, slices, value_bytes))
+        everybody = around(ring, place, 0, division.everybody, value_bytes, first=True)
+        return [*everybody, *scatter(ring, place, slices, value_bytes)]
 
     return Sums(group, memory, hops)

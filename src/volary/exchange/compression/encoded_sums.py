@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import torch
-
 from volary.comm.groups.group import LAST_RESORT_S
 from volary.comm.sums.node import NodeBuffers
 from volary.comm.sums.route import Memory
@@ -23,11 +21,10 @@ from volary.comm.sums.sums import needs_cpu
 from volary.comm.topology.mesh_links import for_small_messages
 from volary.exchange.compression.frames import FrameMemory, FrameSums, Owners
 from volary.exchange.compression.sections import cut
-from volary.exchange.compression.workspace import Workspace
+from volary.exchange.compression.workspace import Workspace, try_out
 from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
-    from volary.codec._base import FrameCodec
     from volary.comm.groups.group import Bulletin, Group
     from volary.comm.sums.route import BufferShape
     from volary.comm.topology.topology import Topology
@@ -80,7 +77,7 @@ class EncodedSums:
             for plan, residual, board in zip(plans, self._residuals, boards, strict=True)
         ]
         for codec in {residual.codec for residual in self._residuals}:
-            _try_out(codec, shapes[0].device)
+            try_out(codec, shapes[0].device)
         self._desks = [FrameMemory(shapes[0].device) for _ in range(IN_FLIGHT)]
         self._cuts: dict[tuple[int, int, int], list[list[Section]]] = {}
         self._under_way: deque[_Underway] = deque()
@@ -190,17 +187,6 @@ class _Underway:
 
     def wait(self) -> None:
         self.sums.finish(self)
-
-
-def _try_out(codec: FrameCodec, device: torch.device) -> None:
-    """Compile what is compiled at its first use: now, when nobody waits for a frame."""
-    values = torch.ones(2, 32, device=device) if codec.by_rows else torch.ones(1, 64, device=device)
-    frame = torch.empty(codec.frame_bytes(*values.shape), dtype=torch.uint8, device=device)
-    memory = torch.zeros(codec.memory_values(*values.shape), device=device)
-    codec.encode(values, frame, memory)
-    codec.encode_with_feedback(values, torch.zeros_like(values), frame, memory)
-    codec.decode(frame, values)
-    codec.add(frame, values, -1)
 
 
 def _met(bulletin: Bulletin, ranks: Sequence[int], shapes: Sequence[BufferShape]) -> NodeBuffers:

@@ -95,7 +95,7 @@ class FrameSums:
         for transfer in self._coming:
             transfer.wait()
         for section, frame in self._sections(self._owners.place):
-            self._bench.agree(section, [_part(page, section) for page in self._came.values()], frame)
+            self._bench.agree(section, [part_of(page, section) for page in self._came.values()], frame)
         if self._own:
             for place in self._owners.others:
                 page = self._frames[self._owners.place]
@@ -112,8 +112,9 @@ class FrameSums:
 
     def _sections(self, place: int) -> Iterator[tuple[Section, Tensor]]:
         for section in self._slices[place]:
-            yield section, _part(self._frames[place], section)
+            yield section, part_of(self._frames[place], section)
 
 
-def _part(page: Tensor, section: Section) -> Tensor:
+def part_of(page: Tensor, section: Section) -> Tensor:
+    """The frame of a section, (bytes,), among those of its slice."""
     return page[section.offset : section.offset + section.frame_bytes]

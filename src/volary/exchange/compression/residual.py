@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.codec._base import Encoded
-from volary.exchange.compression.sections import AS_IT_IS, parts_in
+from volary.exchange.compression.sections import AS_IT_IS
+from volary.exchange.gradients.plan import parts_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,6 +118,19 @@ class BucketResidual:
         for other in others:
             books.codec.add(other, books.residual)
         return self._send(books, books.residual, books.velocity, values, frame)
+
+    def add_up(self, section: Section, values: Tensor, others: Sequence[Tensor]) -> None:
+        """As the owner, to whom nothing is encoded: add what the frames `others`, each (bytes,), say to `values`, (n,).
+
+        And all that was left out of these here.
+        """
+        books, values = self._begun(section), values.view(section.rows, section.columns)
+        books.owned = True
+        if books.residual is not None:
+            values += books.residual
+            books.residual.zero_()
+        for other in others:
+            books.codec.add(other, values)
 
     def _send(self, books: _Books, residual: Tensor, velocity: Tensor, values: Tensor, frame: Tensor) -> Encoded:
         """Write the frame of the residual, which keeps what it leaves out; `values` become what it says."""

@@ -7,27 +7,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from volary.codec.none import FullPrecision
-from volary.exchange.gradients.plan import row_values
+from volary.exchange.gradients.plan import parts_in, row_values
 from volary.server.protocol.sections import Section, aligned
-from volary.sharding.ranges import Range
 
 if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
+    from volary.comm.sums.owned import Division
     from volary.exchange.gradients.plan import BucketPlan
 
 AS_IT_IS = FullPrecision()
 
 Matrix = tuple[int, int, int]  # its first value in a bucket, rows, columns
-
-
-def parts_in(plan: BucketPlan, start: int, end: int) -> Iterator[tuple[int, Range]]:
-    """What of each parameter is between `start` and `end` of a bucket, and the place there of its first value."""
-    at = plan.head
-    for name, parameter in plan.parameters:
-        low, high = max(at, start), min(at + parameter.numel(), end)
-        if low < high:
-            yield low, Range(name, low - at, high - at)
-        at += parameter.numel()
 
 
 def cut(plan: BucketPlan, codec: FrameCodec, start: int, end: int, parts: int) -> list[list[Section]]:
@@ -44,6 +34,33 @@ def cut(plan: BucketPlan, codec: FrameCodec, start: int, end: int, parts: int) -
         rows = _clipped(matrices, low, high) if codec.by_rows else _runs(codec, low, high)
         slices.append(_slice(codec, head, list(rows)))
     return slices
+
+
+def cut_as_owned(plan: BucketPlan, codec: FrameCodec, start: int, division: Division) -> list[list[Section]]:
+    """Cut a range of a bucket, from value `start` on, as it is owned: each owner's pieces, and what is everybody's."""
+    head = [(start, 1, division.everybody)] if division.everybody else []
+    slices = []
+    for pieces in division.owned:
+        bounds = [(start + low, start + high) for low, high in pieces]
+        if codec.by_rows:
+            body = [matrix for low, high in bounds for matrix in _part_rows(plan, low, high)]
+        else:
+            body = [run for low, high in bounds for run in _runs(codec, low, high)]
+        slices.append(_slice(codec, head, body))
+    return slices
+
+
+def _part_rows(plan: BucketPlan, start: int, end: int) -> Iterator[Matrix]:
+    """The parameters' parts in a range, as whole rows and, before and after them, parts of one."""
+    parameters = dict(plan.parameters)
+    for at, part in parts_in(plan, start, end):
+        columns = row_values(parameters[part.name])
+        first = min(part.end, -(-part.start // columns) * columns)
+        last = max(first, part.end // columns * columns)
+        bounds = part.start, first, last, part.end
+        for (low, high), rows in zip(pairwise(bounds), (1, (last - first) // columns, 1), strict=True):
+            if low < high:
+                yield at + low - part.start, rows, (high - low) // rows
 
 
 def _slice(codec: FrameCodec, head: Sequence[Matrix], body: Sequence[Matrix]) -> list[Section]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from volary.codec._base import Encoded, finite
 from volary.errors import NotFinite
-from volary.exchange.compression.sections import parts_in
+from volary.exchange.gradients.plan import parts_in
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from volary.codec._base import FrameCodec
     from volary.comm.sums.segments import SharedBuffer
     from volary.exchange.compression.residual import BucketResidual
     from volary.exchange.gradients.plan import BucketPlan
@@ -44,6 +47,14 @@ class Workspace:
         """Write the frame, (bytes,), of the sum of `others` and what this node gives; store it. Raises NotFinite."""
         self._encode(section, lambda values: self._residual.agree(section, values, others, frame))
         self.store(section, frame)
+
+    def add_up(self, section: Section, others: Sequence[Tensor]) -> None:
+        """As the owner: add what the frames `others`, (bytes,) each, say to what is here. Raises NotFinite."""
+        values = self._board.agreed[section.start : section.end]
+        if not section.exact and not finite(values):
+            self._leave_out(section)
+            values.zero_()
+        self._residual.add_up(section, values, others)
 
     def store(self, section: Section, frame: Tensor) -> None:
         """Store the values of a sum's frame, (bytes,) of uint8."""
@@ -83,3 +94,14 @@ class Workspace:
     def _too_large(self, section: Section) -> NotFinite:
         _, part = next(parts_in(self._plan, section.start, section.end))
         return NotFinite(f"the sum of the gradients of {part.name} is too large for 32 bits")
+
+
+def try_out(codec: FrameCodec, device: torch.device) -> None:
+    """Compile what is compiled at its first use: now, when nobody waits for a frame."""
+    values = torch.ones(2, 32, device=device) if codec.by_rows else torch.ones(1, 64, device=device)
+    frame = torch.empty(codec.frame_bytes(*values.shape), dtype=torch.uint8, device=device)
+    memory = torch.zeros(codec.memory_values(*values.shape), device=device)
+    codec.encode(values, frame, memory)
+    codec.encode_with_feedback(values, torch.zeros_like(values), frame, memory)
+    codec.decode(frame, values)
+    codec.add(frame, values, -1)

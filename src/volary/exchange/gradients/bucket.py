@@ -139,6 +139,8 @@ class Bucket:
         self.payload = memory.payload if isinstance(memory, FactorMemory) else None
         self.used, views = plan.pieces(memory.contribution)
         self._users, results = plan.pieces(memory.agreed)
+        if memory.head is not None:
+            self._users = memory.head[: len(plan.parameters)]
         self.slots = [
             ParameterSlot(name, number, parameter, laid_out_as(parameter, view), laid_out_as(parameter, result))
             for number, ((name, parameter), view, result) in enumerate(

@@ -12,6 +12,8 @@ from volary.comm.sums.route import BufferShape
 from volary.sharding.ranges import Range
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
     from torch.nn import Parameter
 
@@ -88,6 +90,16 @@ class BucketPlan:
                 cuts.append(ChunkPlan(at + start if cuts else 0, at + end, (Range(name, start, end),)))
             at += parameter.numel()
         return cuts
+
+
+def parts_in(plan: BucketPlan, start: int, end: int) -> Iterator[tuple[int, Range]]:
+    """What of each parameter is between `start` and `end` of a bucket, and the place there of its first value."""
+    at = plan.head
+    for name, parameter in plan.parameters:
+        low, high = max(at, start), min(at + parameter.numel(), end)
+        if low < high:
+            yield low, Range(name, low - at, high - at)
+        at += parameter.numel()
 
 
 def _blocks(parameter: Parameter, values: int) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from volary.comm.groups.leading import from_leader
 from volary.comm.routes import ROOM as ROUTES
 from volary.comm.sums.partner_means import PartnerMeans
 from volary.comm.sums.segments import SharedSum
+from volary.comm.sums.sums import needs_cpu
 from volary.comm.topology.links import Links
 from volary.comm.topology.route_choice import SHARED, choose, fallback
 from volary.comm.topology.switch_points import SwitchPoints, load
@@ -23,6 +24,7 @@ from volary.exchange.overlap.blocking import BlockingKeeper
 from volary.exchange.overlap.broadcasts import Broadcasts
 from volary.exchange.overlap.mixed_routes import MixedRoutes
 from volary.exchange.overlap.overlapped import OverlappedKeeper
+from volary.exchange.overlap.owned import around_a_ring, in_shared_memory
 from volary.exchange.representations import representation_in
 from volary.exchange.representations._base import Site
 from volary.exchange.representations.exact import EXACT
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from volary.comm.sums.route import BufferShape, Route
     from volary.comm.topology.topology import Topology
     from volary.exchange._base import ReplicatedKeeper
+    from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.representations._base import CodedSums
 
@@ -44,11 +47,15 @@ class CommSetup:
 
     route: as set, or "auto". topology: a file that describes it. levels: sums inside nodes come before those between
     them. shared: what was built last adds in shared memory, where nothing travels. behind: what is contributed is to
-    travel while others compute, so not in shared memory. Raises SettingError, on all ranks, if the file does not fit.
+    travel while others compute, so not in shared memory. owned: of values that one rank each keeps, who does; None: all
+    keep all. Raises SettingError, on all ranks, if the file does not fit.
     """
 
-    def __init__(self, group: Group, route: str, topology: str | None, *, behind: bool) -> None:
+    def __init__(
+        self, group: Group, route: str, topology: str | None, *, behind: bool, owned: OwnedValues | None = None
+    ) -> None:
         self._wanted, self.behind, self.levels, self.shared = route, behind, False, False
+        self.owned = owned
         self._links = Links(group)
         self.topology = find(self._links, Path(topology) if topology is not None else None)
         self._measured = _measured(group.bulletin, self.topology)
@@ -79,6 +86,8 @@ class CommSetup:
 
         Raises SettingError, on all ranks, if the route cannot be taken.
         """
+        if self.owned is not None:
+            return self._build_owned(group, plans, box, self.owned, left_out)
         shapes, errors = [*(plan.shape for plan in plans), box], ErrorFeedback(plans, undoes=left_out is not None)
         exact = [number for number, plan in enumerate(plans) if plan.representation == EXACT and partners is None]
         exact.append(len(plans))
@@ -121,6 +130,44 @@ class CommSetup:
 
         said = f"{name}, since {reason}" if partners is None else f"parameters between partners, votes over {name}"
         return OverlappedKeeper(route, broadcasts, errors, said, on_cpu, counted)
+
+    def _build_owned(
+        self,
+        group: Group,
+        plans: Sequence[BucketPlan],
+        box: BufferShape,
+        owned: OwnedValues,
+        left_out: Callable[[str], None] | None,
+    ) -> ReplicatedKeeper:
+        """As `build`: the sums of a value come to its owner alone, and what it updates to all."""
+        shapes = [*(plan.shape for plan in plans), box]
+        errors = ErrorFeedback(plans, undoes=left_out is not None)
+        needs_cpu("of owners", shapes)
+        coded = any(plan.representation != EXACT for plan in plans)
+        name, reason = self._chosen(shapes, odd=coded)
+        broadcasts = Broadcasts(self._links, self.topology, self._measured)
+        route: Route
+        sums: Sequence[CodedSums] = ()
+        self.shared = name == SHARED
+        if self.shared:
+            try:
+                route, copies = in_shared_memory(group, plans, box, owned)
+            except OSError as error:
+                if self._wanted == SHARED:
+                    raise SettingError(
+                        f"exchange.route is {name!r}, but shared memory cannot be used: {error}; accepted: auto, ring"
+                    ) from None
+                self.shared, reason = False, f"shared memory cannot be used: {error}"
+        if not self.shared:
+            site = Site(group, None, errors, left_out, owned)
+            plain, route, sums, copies = around_a_ring(plans, box, self.topology, site)
+        said = f"shared memory, since {reason}" if self.shared else "a ring: each worker gets the sums of its share"
+
+        def counted() -> tuple[Traffic, ...]:
+            dense = () if self.shared else (_plain("ring", plain),)
+            return (*dense, *(one for coded in sums for one in coded.traffic), _plain("broadcast", broadcasts))
+
+        return OverlappedKeeper(route, broadcasts, errors, said, overlaps=True, counted=counted, copies=copies)
 
     def _chosen(self, shapes: Sequence[BufferShape], *, odd: bool) -> tuple[str, str]:
         """The route of what travels as it is, and why. odd: not all of that is summed at once."""

@@ -46,9 +46,9 @@ class CommThread:
     """Sums each parcel once a step, when this rank's `depart` said that it is whole.
 
     order: of the parcels in a step; it may be replaced between two steps. prompt: parcels that are waited for before
-    any other leaves: those may depend on them. first: tasks done on the thread before the first step. arrived: called
-    on the thread with each parcel's number and how it fared, in order. failed: called on the thread, once, with what
-    went wrong; nothing follows it.
+    any other leaves: those may depend on them. late: parcels that depend on the arrival of those before. first: tasks
+    done on the thread before the first step. arrived: called on the thread with each parcel's number and how it fared,
+    in order. failed: called on the thread, once, with what went wrong; nothing follows it.
     """
 
     def __init__(
@@ -59,27 +59,37 @@ class CommThread:
         failed: Callable[[BaseException], None],
         first: Sequence[Callable[[], None]] = (),
         prompt: Container[int] = (),
+        late: Container[int] = (),
     ) -> None:
         self.order = list(range(len(parcels)))
         self._route, self._parcels, self._arrived, self._failed, self._first = route, parcels, arrived, failed, first
-        self._prompt = prompt
+        self._prompt, self._late = prompt, late
         self._ready_s: list[float | None] = [None] * len(parcels)
+        self._idle = False  # the parcel whose turn it is has not departed
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
         self._thread.start()
 
-    def depart(self, number: int) -> None:
-        """Parcel `number` of this step is whole; from any thread."""
+    def depart(self, number: int, most_waiting: int | None = None) -> None:
+        """Parcel `number` of this step is whole; from any thread.
+
+        most_waiting: returns only when no more than so many wait for their turn, or the one whose turn it is.
+        """
         with self._changed:
             self._ready_s[number] = time.perf_counter()
-            self._changed.notify()
+            self._changed.notify_all()
+            if most_waiting is not None:
+                self._changed.wait_for(lambda: self._closing or self._idle or self._waiting() <= most_waiting)
+
+    def _waiting(self) -> int:
+        return sum(ready_s is not None for ready_s in self._ready_s)
 
     def close(self) -> None:
         """End the thread, after what is on the wire; the group must still stand, or its connections be cut."""
         with self._changed:
             self._closing = True
-            self._changed.notify()
+            self._changed.notify_all()
         self._thread.join(JOIN_S)
 
     def _run(self) -> None:
@@ -90,10 +100,15 @@ class CommThread:
                 self._step()
         except BaseException as error:  # whoever waits must hear of it, whatever it is
             self._failed(error)
+        with self._changed:  # nobody waits for his turn any more
+            self._closing = True
+            self._changed.notify_all()
 
     def _step(self) -> None:
         under_way: deque[_Underway] = deque()
         for number in self._order_of_step():
+            while under_way and number in self._late and self._ready_s[number] is None:
+                self._land(*under_way.popleft())
             ready_s = self._taken(number)
             if ready_s is None:
                 break
@@ -122,8 +137,11 @@ class CommThread:
     def _taken(self, number: int) -> float | None:
         """When parcel `number` was whole, waiting for that; None if the line closes first."""
         with self._changed:
+            self._idle = self._ready_s[number] is None
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._closing or self._ready_s[number] is not None)
-            ready_s, self._ready_s[number] = self._ready_s[number], None
+            ready_s, self._ready_s[number], self._idle = self._ready_s[number], None, False
+            self._changed.notify_all()
         return ready_s
 
     def _land(self, number: int, ready_s: float, sent_s: float, arrival: Arrival) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from volary.exchange.compression.residual import ResidualState
     from volary.exchange.gradients.bucket import Chunk, ParameterGate
     from volary.exchange.overlap.broadcasts import Broadcasts
+    from volary.exchange.overlap.owned import OwnerCopies
     from volary.run.database.traffic import Traffic
 
 
@@ -24,7 +25,7 @@ class OverlappedKeeper:
     """Chunks travel over `route` the moment they are whole; see `volary.exchange._base.ReplicatedKeeper`.
 
     errors: the residuals of what is encoded on the way.
-    counted: what went over the wire, by codec and route.
+    counted: what went over the wire, by codec and route. copies: what follows updates, where each rank makes its part.
     """
 
     behind = False
@@ -37,8 +38,9 @@ class OverlappedKeeper:
         reason: str,
         overlaps: bool,
         counted: Callable[[], tuple[Traffic, ...]] = tuple,
+        copies: OwnerCopies | None = None,
     ) -> None:
-        self.route, self.overlaps, self._counted = reason, overlaps, counted
+        self.route, self.overlaps, self._counted, self._copies = reason, overlaps, counted, copies
         self._route, self._broadcasts, self._errors = route, broadcasts, errors
         self._started = False
 
@@ -57,11 +59,12 @@ class OverlappedKeeper:
 
     @property
     def memory(self) -> Sequence[Memory]:
-        return self._route.memory
+        return self._route.memory[: self._copies.first] if self._copies else self._route.memory
 
     def start(self, use: KeeperCallbacks) -> None:
         self._use, self._started = use, True
-        self._updates = UpdateThread(use.chunks, use.slots, use.apply, use.applied)
+        copies, apply = self._copies, self._apply if self._copies else use.apply
+        self._updates = UpdateThread(use.chunks, use.slots, apply, use.applied, copied=copies is not None)
         self._chunks: list[list[Chunk]] = []  # by parcel
         for chunk in use.chunks:
             if chunk.parcel == len(self._chunks):
@@ -72,7 +75,15 @@ class OverlappedKeeper:
             for first, last in ((chunks[0], chunks[-1]) for chunks in self._chunks)
         ]
         votes = [len(parcels)] if use.votes_awaited else []
-        self._comm = CommThread(self._route, [*parcels, use.votes], self._arrived, self._updates.fail, use.first, votes)
+        parcels.append(use.votes)
+        if copies is not None:
+            parcels += [Parcel(copies.first + one.bucket.index, one.start, one.end) for one in use.chunks]
+        late = range(len(self._chunks) + 1, len(parcels))
+        self._comm = CommThread(self._route, parcels, self._arrived, self._updates.fail, use.first, votes, late)
+        place = {id(slot): number for number, slot in enumerate(use.slots)}
+        # as the next forward uses them, whatever the order in which their sums travelled
+        by_use = sorted(use.chunks, key=lambda chunk: min(place[id(slot)] for slot in chunk.slots))
+        self._copied_last = [len(self._chunks) + 1 + chunk.index for chunk in by_use] if copies else []
         self.reorder(range(len(use.chunks)))
 
     def broadcast(self, values: Tensor) -> None:
@@ -80,12 +91,14 @@ class OverlappedKeeper:
         self._broadcasts.send(values)
 
     def push(self, chunk: int) -> None:
-        self._comm.depart(self._use.chunks[chunk].parcel)
+        self._comm.depart(self._use.chunks[chunk].parcel, self._copies.most_waiting if self._copies else None)
 
     def vote(self) -> None:
         self._comm.depart(len(self._chunks))
 
     def release(self, at_least: int) -> None:
+        if self._copies is not None:
+            self._left = self._copies.leave()
         self._updates.release(at_least)
 
     def wait_for(self, done: Callable[[], bool]) -> None:
@@ -113,7 +126,8 @@ class OverlappedKeeper:
         """The order of the chunks; what travels together goes when the first would. Votes go before them or after."""
         parcels = list(dict.fromkeys(self._use.chunks[number].parcel for number in order))
         votes = [len(self._chunks)]
-        self._comm.order = [*votes, *parcels] if self._use.votes_first else [*parcels, *votes]
+        sums = [*votes, *parcels] if self._use.votes_first else [*parcels, *votes]
+        self._comm.order = [*sums, *self._copied_last]
 
     def state(self, *, copied: bool = True) -> ResidualState:
         return self._errors.state(copied=copied)
@@ -131,9 +145,21 @@ class OverlappedKeeper:
         if number == len(self._chunks):
             self._updates.tell(self._use.heard)
             return
+        if number > len(self._chunks):
+            self._updates.settled(self._use.chunks[number - len(self._chunks) - 1])
+            return
         chunks = self._chunks[number]
         if chunks[0].start == 0:
             chunks[0].bucket.arrived()
         self._use.travelled(chunks[0], travelled)  # first: once it counts as arrived, the next step may begin
         for chunk in chunks:
+            if self._copies is not None:
+                self._copies.landed(chunk)
             self._updates.arrived(chunk)
+
+    def _apply(self, chunk: Chunk) -> None:
+        """Update this rank's part of a chunk; then copies of all parts go to all."""
+        assert self._copies is not None and self._use.apply is not None
+        self._copies.all_have_left(self._left)
+        self._use.apply(chunk)
+        self._comm.depart(len(self._chunks) + 1 + chunk.index)

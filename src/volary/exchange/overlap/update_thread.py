@@ -23,7 +23,8 @@ class UpdateThread:
     slots: in the order in which forward uses them: of the chunks that are there the most urgent is applied first.
     apply: the update of one chunk; None where all are updated at once, elsewhere. applied: called after each with the
     chunk and when it began and ended. Parameters change only between `release` and the end of the step's updates:
-    backward never sees one change under its hands.
+    backward never sees one change under its hands. copied: parameters may be used only once `settled` is called, with
+    copies of what other ranks updated of them.
     """
 
     def __init__(
@@ -32,9 +33,13 @@ class UpdateThread:
         slots: Sequence[ParameterSlot],
         apply: Callable[[Chunk], None] | None,
         applied: Callable[[Chunk, float, float], None],
+        *,
+        copied: bool = False,
     ) -> None:
         self._chunks, self._slots, self._apply, self._applied = len(chunks), slots, apply, applied
+        self._copied = copied
         self._version = self._done = 0  # the newest update that was released; chunks done since the start
+        self._updated = 0  # chunks that were applied since the start
         place = {id(slot): number for number, slot in enumerate(slots)}
         self._urgency = [min((place[id(slot)] for slot in chunk.slots), default=0) for chunk in chunks]
         self._here: PriorityQueue[tuple[float, int, int, Chunk | None]] = PriorityQueue()
@@ -54,7 +59,7 @@ class UpdateThread:
             self._here.put((self._arrivals[chunk.index], self._urgency[chunk.index], chunk.index, chunk))
         else:
             chunk.form()
-            self._settled(chunk)
+            self.settled(chunk)
 
     def release(self, version: int) -> None:
         """Backward is over: parameters may change, and each waits for its chunks of update `version`."""
@@ -91,6 +96,15 @@ class UpdateThread:
 
         self.tell(broken)
 
+    def settled(self, chunk: Chunk) -> None:
+        """Its parameters are what was agreed, all of them."""
+        with self._changed:
+            self._done += 1
+            for slot in chunk.slots:
+                if slot.gate.waits:
+                    slot.gate.waits -= 1
+            self._changed.notify_all()
+
     def close(self) -> None:
         """End the thread; harmless when repeated."""
         if self._thread is not None:
@@ -107,7 +121,9 @@ class UpdateThread:
                 started_s = time.perf_counter()
                 chunk.form()
                 self._apply(chunk)
-                self._settled(chunk)
+                self._updated += 1
+                if not self._copied:
+                    self.settled(chunk)
                 self._applied(chunk, started_s, time.perf_counter())
         except BaseException as error:  # whoever waits must hear of it, whatever it is
             self.fail(error)
@@ -115,13 +131,5 @@ class UpdateThread:
     def _released(self) -> bool:
         """Wait until backward is over in the step whose chunks come next; False if it is closed first."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or self._done < self._version * self._chunks)
+            self._changed.wait_for(lambda: self._closing or self._updated < self._version * self._chunks)
         return not self._closing
-
-    def _settled(self, chunk: Chunk) -> None:
-        with self._changed:
-            self._done += 1
-            for slot in chunk.slots:
-                if slot.gate.waits:
-                    slot.gate.waits -= 1
-            self._changed.notify_all()

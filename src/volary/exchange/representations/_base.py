@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from volary.comm.sums.route import Route
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from volary.exchange.choice.costs import LinkCosts, WorkTimes
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.compression.push_encoding import PushEncoding
+    from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.servers.pushed_factors import FactorRows
     from volary.run.database.traffic import Traffic
@@ -33,13 +34,18 @@ class Site:
 
     topology: ranks of its nodes add in shared memory first; None: all send for themselves. errors: the residuals of all
     buckets. left_out: called with a sentence about values that are not finite and cannot be encoded; None: NotFinite is
-    raised.
+    raised. owned: who alone gets which sums; None: all get all.
     """
 
     group: Group
     topology: Topology | None
     errors: ErrorFeedback
     left_out: Callable[[str], None] | None
+    owned: OwnedValues | None = None
+
+    def within(self, part: str) -> Site:
+        """The same, with a bulletin whose topics are its own."""
+        return replace(self, group=self.group.within(part))
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,11 @@ class Frames(Representation):
         return self.frames.frame_bytes(1, values)
 
     def sums(self, plans: Sequence[BucketPlan], site: Site) -> CodedSums:
-        """Each slice is added up, and encoded again, by the rank that owns it."""
+        """Each slice is added up by the rank that owns it, and encoded again if all are to have it."""
+        if site.owned is not None:
+            from volary.exchange.compression.encoded_shares import EncodedShares
+
+            return EncodedShares(site.group, plans, site.owned, site.errors, site.left_out)
         from volary.exchange.compression.encoded_sums import EncodedSums
 
         return EncodedSums(site.group, plans, site.topology, site.errors, site.left_out)

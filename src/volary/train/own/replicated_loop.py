@@ -209,7 +209,7 @@ class ReplicatedLoop:
                     f"worker.distribute: {name} is a parameter of a model that is distributed already; accepted: both "
                     "models in one module, as torch.nn.ModuleList([first, second])"
                 )
-        self._script.strategy.partition.part(model).to(self._device)
+        model.to(self._device)
         # what models send goes beside each other and beside your own calls, and ranks must not mix it up
         apart = (self._models or early is not None) and self.size > 1
         group = self._all_apart() if apart else self._group

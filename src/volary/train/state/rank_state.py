@@ -60,6 +60,7 @@ def rank_file(rank: int) -> str:
 def rank_files(rank: int, parts: CheckpointParts, *, first: bool) -> Iterator[tuple[str, Content]]:
     """The files of a checkpoint that a rank writes, by name. first: it writes what all ranks have alike, too."""
     yield rank_file(rank), state_content(parts.own())
+    yield from parts.kept()
     if first:
         yield from parts.alike()
 

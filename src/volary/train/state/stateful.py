@@ -38,8 +38,10 @@ class RankState(Protocol):
 class CheckpointParts:
     """What a rank holds of a run. own: makes the state that it has alone, by name.
 
-    alike: makes the files, by name, of what all ranks have alike, which one of them writes.
+    alike: makes the files, by name, of what all ranks have alike, which one of them writes. kept: makes the files of
+    its share, where each rank keeps one.
     """
 
     own: Callable[[], Mapping[str, Any]]
     alike: Callable[[], Iterable[tuple[str, Content]]]
+    kept: Callable[[], Iterable[tuple[str, Content]]] = tuple

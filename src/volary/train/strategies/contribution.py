@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -28,20 +28,21 @@ from volary.train.agreement.votes import Agreed, Vote
 from volary.train.strategies.profile import busy_s
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from volary.comm.groups.group import Bulletin, Group
     from volary.comm.sums.partner_means import Partners
     from volary.comm.sums.route import Memory
     from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.choice.rows import StepEstimate
-    from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.bucket import Chunk, ParameterSlot
     from volary.exchange.gradients.buckets import Buckets
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.overlap.comm_setup import CommSetup
     from volary.exchange.representations._base import Representation
     from volary.run.database.traffic import Traffic
     from volary.session.spec import Strategy as Settings
+    from volary.sharding.ranges import Range
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.strategy_state import StrategyState
 
@@ -100,7 +101,7 @@ class ContributionBuffers(Generic[Kind]):
         partners: Partners | None = None,
     ) -> None:
         settings, module = terms.settings, terms.module
-        self.group, self._recorder = group, terms.recorder
+        self.group, self._recorder, self._owned = group, terms.recorder, terms.ground.owned
         everyone = list(named_parameters(module))
         trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
         plans = plan(trained, settings.bucket_mb, representations)
@@ -147,6 +148,17 @@ class ContributionBuffers(Generic[Kind]):
             return f"{self._scripted[0]} is TorchScript, which reads its parameters where nobody can wait for them"
         odd = [slot.name for slot in self.buckets.slots if slot.parameter.stride() != slot.view.stride()]
         return f"{odd[0]} does not lie densely in memory" if odd else ""
+
+    @property
+    def shares(self) -> bool:
+        """Whether this worker updates some of the values alone, and others the rest."""
+        return self._owned is not None
+
+    def kept(self, chunk: Chunk) -> Iterator[tuple[ParameterSlot, Range, Tensor]]:
+        """What this worker updates of a chunk: its parts, and where what is agreed of them is, (size,)."""
+        for slot, part, gradient in zip(chunk.slots, chunk.parts, chunk.gradients, strict=True):
+            for own in [part] if self._owned is None else self._owned.kept(part):
+                yield slot, own, gradient[own.start - part.start : own.end - part.start]
 
     def compare(self, bulletin: Bulletin, topic: str, order: Sequence[int]) -> None:
         """Raise RanksDiffer unless all ranks would send the same in this order. A collective call."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.groups.blocking import take_all_from_first
+from volary.comm.groups.blocking import gather, take_all_from_first
 from volary.comm.groups.leading import from_leader
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.contributions import PushedGradients
     from volary.exchange.overlap.comm_thread import ParcelTimes
-    from volary.sharding.ranges import Range
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.contribution import ContributionBuffers
     from volary.train.update.by_slices import UpdateBySlices
+
+TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Overlapping(Exchanging):
         self._now = self._next = _Step()  # whose sums are applied, and of which backward is over
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
         contribution.pushed.buckets.form_one_by_one()
-        slices = [_parts(chunk) for chunk in chunks]
+        self._kept = [list(contribution.kept(chunk)) for chunk in chunks]
+        slices = [{part: values_in(part, slot.parameter) for slot, part, _ in kept} for kept in self._kept]
         self._rule, self._values = update.divide(slices), [list(one.values()) for one in slices]
         self._profile = Profile(chunks, contribution.slots, contribution.links_per_s)
         self._parameters = list(module.parameters())
@@ -129,6 +131,10 @@ class Overlapping(Exchanging):
 
     def apply(self, scale: float = 1.0) -> None:
         """From now on parameters change as their sums arrive."""
+        most = self._update.most_norm
+        if most is not None:
+            norm = float(self.gradient_norm(2.0)) * scale
+            scale *= min(1.0, most / (norm + TINY))
         self._end_backward(_Step(self._busy, scale=scale))
 
     def gradient_norm(self, kind: float) -> Tensor:
@@ -138,9 +144,11 @@ class Overlapping(Exchanging):
         norms = []
         for chunk in contribution.buckets.chunks:
             chunk.form()
-            pairs = zip(chunk.slots, chunk.gradients, strict=True)
-            norms += [torch.linalg.vector_norm(gradient, kind) for slot, gradient in pairs if slot.users]
-        return torch.linalg.vector_norm(torch.stack(norms), kind) if norms else torch.tensor(0.0)
+            norms += [
+                torch.linalg.vector_norm(gradient, kind) for slot, _, gradient in self._kept[chunk.index] if slot.users
+            ]
+        own = torch.linalg.vector_norm(torch.stack(norms), kind) if norms else torch.tensor(0.0)
+        return torch.linalg.vector_norm(gather(own, self._group), kind) if contribution.shares else own
 
     def leave_out(self) -> None:
         """The sums still travel, as on all ranks, and change nothing."""
@@ -216,8 +224,9 @@ class Overlapping(Exchanging):
     def _apply_chunk(self, chunk: Chunk) -> None:
         self.contribution.keeper.left_out(chunk, all_of_it=self._now.left_out)
         if not self._now.left_out:
-            pairs = zip(chunk.slots, chunk.gradients, strict=True)
-            sums = [gradient if slot.users else None for slot, gradient in pairs]
+            sums = [gradient if slot.users else None for slot, _, gradient in self._kept[chunk.index]]
+            if not sums:
+                return
             self._rule.apply(chunk.index, self._values[chunk.index], SliceUpdate(sums, scale=self._now.scale))
 
     def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
@@ -235,10 +244,6 @@ class Overlapping(Exchanging):
             self._profile.updated(chunk, started_s, ended_s)
         if self._recorder.spans.recording:
             self._recorder.spans.add(self._step, "update", chunk.name, started_s, ended_s, chunk.size_bytes)
-
-
-def _parts(chunk: Chunk) -> dict[Range, Tensor]:
-    return {part: values_in(part, slot.parameter) for slot, part in zip(chunk.slots, chunk.parts, strict=True)}
 
 
 def _nothing() -> None:

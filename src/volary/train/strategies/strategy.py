@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
 from volary.errors import SettingError
+from volary.exchange.gradients.owned import OwnedValues
 from volary.train.strategies import idle_settings
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
@@ -19,10 +20,9 @@ from volary.train.strategies.single_worker import SingleWorker
 from volary.train.update.whole import WholeUpdate
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from volary.comm.groups.group import Group
     from volary.exchange.gradients.contributions import Contributions, PushedDifferences, PushedGradients
+    from volary.partition._base import Part
     from volary.session.spec import Strategy as Settings
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def build_strategy(
     settings: Settings,
-    module: nn.Module,
+    part: Part,
     recorder: Recorder,
     group: Group,
     update: Update | None,
@@ -43,8 +43,9 @@ def build_strategy(
     steps: StepSettings,
     early: UpdateBySlices | None = None,
 ) -> Voting:
-    """The replica of a session's strategy for `module` in `group`. A collective call. Raises RanksDiffer, SettingError.
+    """The replica of a session's strategy for `part` of a network in `group`. A collective call.
 
+    Raises RanksDiffer, SettingError.
     update: applies agreed gradients; None where a user's own loop does, after `agree`. state: what a checkpoint
     brings and takes. early: without `update`: applies agreed gradients as they arrive, where that can be. A world of
     one worker exchanges nothing.
@@ -54,8 +55,9 @@ def build_strategy(
         return SingleWorker(recorder, _whole(update, recorder))
     warms_up = settings.codec.at(0) != settings.codec
     private = update is None or update.changes_gradients
-    ground = settings.exchange.ground(group)
-    terms = StrategySettings(settings, module, recorder, ground, state, private, steps)
+    owned = OwnedValues(part.holdings, frees=part.frees_gradients) if part.holdings.mesh.shard > 1 else None
+    ground = settings.exchange.ground(group, owned)
+    terms = StrategySettings(settings, part.module, recorder, ground, state, private, steps)
     if settings.consistency.pushes is Push.PARAMETERS:
         gossip = GossipSteps(terms, group, _whole(update, recorder))
         when = "under the next step" if ground.behind else "before the next step"
@@ -103,6 +105,11 @@ def _of(
     """What waits no longer than it must. by_slices: what updates if chunks can be applied as they arrive."""
     recorder, module = terms.recorder, terms.module
     whole = "the loop is your own" if by_slices is None else contribution.why_at_once or by_slices.why_whole
+    if terms.ground.owned is not None:
+        alone = "your loop sees all gradients" if by_slices is None else by_slices.why_undivided
+        whole = contribution.why_at_once or alone
+        if whole:
+            raise SettingError(f"a partition whose workers update shares cannot be: {whole}; accepted: partition=data")
     if whole and contribution.keeper.behind:
         raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
     _tell(recorder, group, contribution, f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")

@@ -10,6 +10,7 @@ from torch.nn.utils import clip_grad_norm_
 from volary.server.update_rule import SliceUpdate
 from volary.sharding.ranges import Range
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.update.by_slices import by_number
 from volary.train.update.optimizer_rule import OptimizerRule
 
 if TYPE_CHECKING:
@@ -67,14 +68,24 @@ class Update:
         """Empty where parameters can be updated slice by slice, else why all gradients are waited for."""
         if self._settings.clip_norm is not None:
             return "train.clip_norm needs the norm of all gradients"
+        return self.why_undivided
+
+    @property
+    def why_undivided(self) -> str:
         if self._precision.scales:
             return "fp16 leaves an update out if any gradient overflowed"
         if not self.elementwise:
             return f"nothing says that {self._kind.__name__} updates each value on its own"
+        if self._settings.clip_norm is not None and self.clip_value is not None:
+            return "train.clip_norm is of gradients that train.clip_value has changed, which no worker has all of"
         return ""
 
+    @property
+    def most_norm(self) -> float | None:
+        return self._settings.clip_norm
+
     def divide(self, slices: Sequence[Mapping[Range, Tensor]]) -> OptimizerRule:
-        self._rule, self._divided = OptimizerRule(dict(enumerate(slices)), self, self._state()), True
+        self._rule, self._divided = OptimizerRule(by_number(slices), self, self._state()), True
         return self._rule
 
     def join(self) -> None:
@@ -112,7 +123,7 @@ class Update:
         """Take a step of a slice, at the learning rate of this step; what needs all gradients has them in one."""
         if self._changed_lr is not None:
             one.change_rate(self._changed_lr)
-        if self._settings.clip_norm is not None:
+        if self._settings.clip_norm is not None and not self._divided:
             clip_grad_norm_(one.parts.values(), self._settings.clip_norm)
         one.step(self._factor, self._precision.step)
 

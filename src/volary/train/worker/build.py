@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -79,9 +80,10 @@ def assemble(
     if consistency.at(0, 0.0).updates:
         optimizer = own[OPTIMIZER] = PerWorkerState(OPTIMIZER, update)
         parts[PRECISION] = own[PRECISION] = PerWorkerState(PRECISION, precision)
+    part = session.strategy.partition.part(model.module, group.rank, group.size)
     replica = build_strategy(
         session.strategy,
-        model.module,
+        part,
         recorder,
         group,
         update,
@@ -97,7 +99,7 @@ def assemble(
         GroupSaver(drafts, group, recorder, partial(gather_plain, group=group)),
         group.bulletin,
         recorder,
-        model.module,
+        part,
         optimizer,
         parts | {"corrupt": corrupt} | ({"growth": growth} if growth else {}),
         {**own, **replica.own},
@@ -133,7 +135,7 @@ def assemble(
         requests=RunRequests(requests, group.bulletin),
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all),
     )
-    return training(
+    made = training(
         model,
         recorder,
         replica,
@@ -143,3 +145,4 @@ def assemble(
         precision=precision,
         workers=group.size,
     )
+    return replace(made, learn=part.learn)

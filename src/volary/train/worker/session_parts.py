@@ -8,7 +8,7 @@ from volary.naming import named_buffers
 from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
 from volary.sharding.groups import LEADER, leads
 from volary.train.agreement.first_state import DeferredTensors
-from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
+from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState, optimizer_file
 from volary.train.state.rank_state import rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from torch import nn
-
     from volary.comm.groups.group import Bulletin
+    from volary.partition._base import Part
     from volary.run.content import Content
     from volary.train.recording.recorder import Recorder
     from volary.train.state.progress import Progress
@@ -33,8 +32,9 @@ if TYPE_CHECKING:
 class SessionParts:
     """See `volary.train.coordinator.Saver`. Of workers that keep step; `saver` writes them.
 
-    update: of all parameters. Rank 0 writes these, what the optimiser remembers, and `parts`, which all ranks hold
-    alike. Each rank adds its random generators, the network's buffers, and `own`.
+    part: what a rank runs. update: of what it keeps. Rank 0 writes the parameters, what the optimiser remembers, and
+    `parts`, which all ranks hold alike. Each rank adds its random generators, the network's buffers, and `own`; where
+    it keeps a share, what the optimiser remembers of that.
     """
 
     def __init__(
@@ -42,14 +42,15 @@ class SessionParts:
         saver: GroupSaver,
         bulletin: Bulletin,
         recorder: Recorder,
-        module: nn.Module,
+        part: Part,
         update: Stateful,
         parts: Mapping[str, Stateful],
         own: Mapping[str, RankState],
         progress: Progress,
     ) -> None:
         self._saver, self._bulletin, self._recorder = saver, bulletin, recorder
-        self._module, self._update, self._parts, self._own = module, update, parts, own
+        self._module, self._shares = part.module, part.holdings.mesh.shard > 1
+        self._update, self._parts, self._own = update, parts, own
         self._progress = progress
         self.late = DeferredTensors()
 
@@ -61,10 +62,10 @@ class SessionParts:
         if self._recorder.step == self._saver.saved and not (last and self._saver.settle()):
             return
         self._recorder.begin_save()
-        self._saver.save(CheckpointParts(self._rank_state, self._alike), metric, last=last)
+        self._saver.save(CheckpointParts(self._rank_state, self._alike, self._kept), metric, last=last)
 
     def resume(self) -> Manifest | None:
-        found = self._saver.find(whole=False)
+        found = self._saver.find(whole=self._shares)
         if found is None:
             return None
         manifest, folder = found
@@ -80,12 +81,19 @@ class SessionParts:
 
     def _alike(self) -> Iterator[tuple[str, Content]]:
         yield WEIGHTS, weights_content(weights_of(self._module))
-        yield OPTIMIZER, state_content(self._update.state())
+        if not self._shares:
+            yield OPTIMIZER, state_content(self._update.state())
         yield SHARED, state_content({name: part.state() for name, part in self._parts.items()})
         yield ROSTER, self._progress.packed(self._recorder.step)
 
+    def _kept(self) -> Iterator[tuple[str, Content]]:
+        if self._shares:
+            yield optimizer_file(f"worker-{self._saver.rank}"), state_content(self._update.state())
+
     def _restore(self, manifest: Manifest, folder: Path) -> None:
         first, parts = leads(self._saver.rank), {"update": self._update, **self._parts}
+        if self._shares:
+            parts.pop("update").restore(OptimizerState.read(folder, manifest).plain())
         if first:
             load_weights(self._module, SavedWeights(folder, manifest))
             shared = self._shared(manifest, folder)

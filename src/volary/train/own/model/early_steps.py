@@ -10,6 +10,7 @@ import torch
 from volary.errors import SettingError
 from volary.naming import named_parameters
 from volary.train.own.model.absent_gradient import TWICE
+from volary.train.strategies.overlapping import TINY
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from volary.train.own.model.early_update import EarlyUpdate
     from volary.train.replica import Voting
-
-_TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 
 class EarlySteps:
@@ -57,7 +56,7 @@ class EarlySteps:
                 "the next one; accepted: behind=false"
             )
         norm = self._strategy.gradient_norm(kind)
-        self._scale = float(torch.clamp(max_norm / (norm + _TINY), max=1.0))
+        self._scale = float(torch.clamp(max_norm / (norm + TINY), max=1.0))
         return norm
 
     def apply(self) -> None:

@@ -11,6 +11,7 @@ from volary.errors import SettingError
 from volary.sharding.ranges import Range
 from volary.train.served.server.own_optimizer import ELEMENTWISE, by_group, groups_among, plain
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.update.by_slices import by_number
 from volary.train.update.optimizer_rule import OptimizerRule
 from volary.train.update.rule import SliceOptimizer, state_as
 
@@ -61,12 +62,21 @@ class EarlyUpdate:
         return f"{missing[0]} is in no group of the optimiser" if missing else ""
 
     @property
+    def why_undivided(self) -> str:
+        return self.why_whole
+
+    @property
+    def most_norm(self) -> float | None:
+        """The loop clips by itself."""
+        return None
+
+    @property
     def in_slices(self) -> bool:
         """Whether sums are applied as they arrive."""
         return self._rule is not None
 
     def divide(self, slices: Sequence[Mapping[Range, Tensor]]) -> OptimizerRule:
-        self._rule = OptimizerRule(dict(enumerate(slices)), self, self._state())
+        self._rule = OptimizerRule(by_number(slices), self, self._state())
         self._known = []
         self._drop()
         return self._rule

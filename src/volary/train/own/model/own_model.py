@@ -269,7 +269,7 @@ class OwnModel:
             agree_on_network(self.model, group)
             self.strategy: Voting = build_strategy(
                 self._run.settings,
-                self.model,
+                self._run.settings.partition.part(self.model, group.rank, group.size),
                 recorder,
                 group,
                 None,

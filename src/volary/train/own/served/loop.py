@@ -121,7 +121,7 @@ class ServedLoop:
                 "worker.distribute was given other passes or another loss than before, and servers make one update of "
                 "all models; accepted with exchange=server: the same for all"
             )
-        known += [self._script.strategy.partition.part(one).to(self._device) for one in models]
+        known += [one.to(self._device) for one in models]
         all_optimizers += optimizers
         self._how = how
         if known and all_optimizers:

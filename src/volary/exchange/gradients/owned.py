@@ -1,0 +1,70 @@
+"""Who owns which values of buckets, by the map of who keeps what, and the memory of their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from volary.comm.memory.returned import ReturnedMemory
+from volary.comm.sums.owned import Division
+from volary.comm.sums.route import Memory
+from volary.exchange.gradients.plan import parts_in
+from volary.sharding.ranges import Range
+
+if TYPE_CHECKING:
+    from volary.comm.sums.hops import Piece
+    from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.plan import BucketPlan
+    from volary.sharding.holdings import Holdings
+
+
+class OwnedValues:
+    """Of ranges that one of all ranks each keeps, its owner.
+
+    frees: the memory of gradients that are others' is returned once these have the sums.
+    """
+
+    def __init__(self, holdings: Holdings, *, frees: bool) -> None:
+        self.rank, self.ranks, self.frees = holdings.rank, holdings.mesh.size, frees
+        self._owners: dict[str, list[tuple[Range, int]]] = {}
+        for part, (owner, *others) in holdings.keepers.items():
+            assert not others, f"{part} has several keepers"
+            self._owners.setdefault(part.name, []).append((part, owner))
+        self._returned: dict[str, ReturnedMemory] = {}  # by the first parameter of a bucket
+
+    def memory(self, plan: BucketPlan) -> Memory:
+        """What ranks contribute to a bucket, where its sums come to be."""
+        if not self.frees:
+            return Memory.in_place(plan.shape)
+        made = self._returned[plan.parameters[0][0]] = ReturnedMemory(plan.shape)
+        return Memory(made.values, made.values)
+
+    def landed(self, chunk: Chunk, plan: BucketPlan) -> None:
+        """The sums of a chunk are with their owners."""
+        made = self._returned.get(plan.parameters[0][0])
+        if made is None:
+            return
+        for rank, pieces in enumerate(self.division(plan, chunk.start, chunk.end).owned):
+            for low, high in pieces if rank != self.rank else ():
+                made.give_back(chunk.start + low, chunk.start + high)
+
+    def division(self, plan: BucketPlan, start: int, end: int) -> Division:
+        """Of the values from `start` to `end` of a bucket; its head is everybody's."""
+        owned: list[list[Piece]] = [[] for _ in range(self.ranks)]
+        for at, part in parts_in(plan, start, end):
+            for own, rank in self._within(part):
+                low, high = (at - start + value - part.start for value in (own.start, own.end))
+                if owned[rank] and owned[rank][-1][1] == low:
+                    low, _ = owned[rank].pop()
+                owned[rank].append((low, high))
+        return Division(max(0, min(plan.head, end) - start), owned)
+
+    def kept(self, part: Range) -> list[Range]:
+        """What this rank keeps of `part`."""
+        return [own for own, rank in self._within(part) if rank == self.rank]
+
+    def _within(self, part: Range) -> Iterator[tuple[Range, int]]:
+        for own, rank in self._owners.get(part.name, ()):
+            low, high = max(own.start, part.start), min(own.end, part.end)
+            if low < high:
+                yield Range(part.name, low, high), rank

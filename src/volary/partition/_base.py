@@ -1,0 +1,73 @@
+"""The protocol of partitions: what a rank runs of a network, who keeps what of it, and how a batch is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from volary.sharding.holdings import Holdings
+
+
+class Passes(Protocol):
+    """The passes of one batch through what a rank runs."""
+
+    def forward(self) -> Tensor:
+        """The loss of this rank's samples, a scalar."""
+        ...
+
+    def computed(self, loss: Tensor) -> bool:
+        """Say what the loss is, a scalar; whether its backward is wanted."""
+        ...
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of the `loss`, a scalar, times this rank's share of it, to those of the parameters."""
+        ...
+
+
+def whole_batch(passes: Passes) -> bool:
+    """Forward, loss and backward of a network that is here whole; whether the loss was wanted."""
+    loss = passes.forward()
+    wanted = passes.computed(loss)
+    if wanted:
+        passes.backward(loss)
+    return wanted
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank runs. holdings: who keeps which values of the trained parameters of `module`.
+
+    learn: takes one batch through it; returns whether its backward was wanted. frees_gradients: a rank has memory for
+    the sums of gradients that it keeps, and for others only until they have left.
+    """
+
+    module: nn.Module
+    holdings: Holdings
+    learn: Callable[[Passes], bool] = whole_batch
+    frees_gradients: bool = False
+
+
+class Partition(Protocol):
+    """Settings of a partition: a frozen dataclass, which imports no torch.
+
+    needs: traits of `volary.session.fitting` that its exchange must have. lacks: those that it takes from any exchange,
+    each with the reason.
+    """
+
+    needs: ClassVar[Sequence[Any]]
+    lacks: ClassVar[Mapping[Any, str]]
+
+    def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
+        """The part of `module` that `rank` of so many runs; the same holdings on all of them."""
+        ...
+
+
+def trained_sizes(module: nn.Module) -> dict[str, int]:
+    """How many values each trained parameter has, by name, in the network's order."""
+    from volary.naming import named_parameters
+
+    return {name: one.numel() for name, one in named_parameters(module) if one.requires_grad}
