@@ -18,6 +18,11 @@ def rows(directory):
         return {(row.rank, row.step, row.ended_at): row.samples for row in reader.steps()}
 
 
+def newest(run):
+    """The greatest number of a contribution that is recorded."""
+    return max((step for _, step, _ in rows(run.directory)), default=0)
+
+
 @pytest.mark.parametrize("consistency", ["async", "{name: backup, k: 1}"])
 def test_no_contribution_that_the_checkpoint_has_is_lost_when_the_run_is_resumed(launch, consistency):
     run = launch("train", session(pace_s=0.02, consistency=consistency, exchange=SERVER))
@@ -32,15 +37,21 @@ def test_no_contribution_that_the_checkpoint_has_is_lost_when_the_run_is_resumed
     assert len(after) > len(before)
 
 
-def test_contributions_that_a_killed_run_had_made_after_its_checkpoint_count_once(launch):
-    run = launch("train", session(pace_s=0.02, consistency="async", exchange=SERVER))
+@pytest.mark.parametrize(
+    ("push_every", "changes"),
+    [(1, ()), (4, ("strategy.consistency=bsp", "strategy.exchange=allreduce"))],
+    ids=["over servers", "without servers then"],
+)
+def test_contributions_that_a_killed_run_had_made_after_its_checkpoint_count_once(launch, push_every, changes):
+    consistency = f"{{name: async, push_every: {push_every}}}"
+    run = launch("train", session(pace_s=0.02, consistency=consistency, exchange=SERVER))
     saved = Checkpoints(run.directory.checkpoints)
-    run.wait_until(lambda: life_of(run.directory) == 0 and saved.steps() and steps(run) % 20 > 8)
+    run.wait_until(lambda: life_of(run.directory) == 0 and saved.steps() and push_every * newest(run) >= 28)
     for rank in (0, 1):
         run.kill(rank)
     assert run.ended().status == 4, run.text()
     last = saved.steps()[-1]
-    again = launch("resume", "it", f"train.steps={last + 10}")
+    again = launch("resume", "it", f"train.steps={last + 10}", *changes)
     assert again.ended().status == 0, again.text()
     per_epoch = -(-256 // 33)
     epochs, rest = divmod(last + 10, per_epoch)

@@ -7,7 +7,9 @@ from collections import Counter
 import pytest
 
 from monitor._made_runs import journal, new_run, row, started
+from volary.monitor.digest import Follower
 from volary.run.database.journal import StepRow
+from volary.run.database.kept_contributions import KeptContributions
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -93,3 +95,30 @@ def test_a_run_that_workers_count_in_step_is_as_it_was():
     with RunReader(directory) as reader:
         assert reader.course(1, None, 100) == reader.view(1, 50, 100)
         assert reader.course(10, 20, 100, rank=1) == reader.view(10, 20, 100, rank=1)
+
+
+def test_the_newest_steps_are_those_of_all_workers_whatever_each_has_counted():
+    slow = [contribution(number, 1, 5.0 * number) for number in range(1, 21)]
+    gone = [contribution(number, 2, number) for number in range(1, 11)]
+    directory = served(80, [*(contribution(number, 0, number) for number in range(1, 101)), *slow, *gone])
+    with RunReader(directory) as reader:
+        recent = reader.recent(20)
+        window = reader.window(20)
+    numbers = {rank: [one.step for one in recent if one.rank == rank] for rank in range(3)}
+    assert numbers == {0: list(range(81, 101)), 1: list(range(17, 21)), 2: []}
+    assert window is not None
+    assert window.step == 100
+
+
+def test_a_resumed_run_has_started_once_its_roster_counts():
+    directory = served(80, [contribution(number, rank, number) for number in range(1, 41) for rank in (0, 1)])
+    with journal(directory) as run, directory.lock():
+        run.start_life(80, KeptContributions({0: 40, 1: 40}, before=0))
+        run.note(state="running", steps_now=80)
+        run.event("resumed", None, 80, from_step=80)
+        follower = Follower(directory)
+        assert follower.look().starting
+        run.steps([contribution(41, 0, 100)])
+        run.note(counted_from=1100.0, counted_from_step=81, steps_now=81)
+        assert follower.look().starting == ""
+        follower.close()

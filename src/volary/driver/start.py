@@ -211,11 +211,13 @@ def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watche
         checkpoints.keep(task.checkpoint.keep_last, keep_best=task.checkpoint.keep_best)
 
     def contributions() -> KeptContributions | None:
-        if task.strategy.servers:
-            from volary.driver.servers.checkpoint_drafts import contributions_in
+        checkpoints = Checkpoints(directory.checkpoints)
+        if not checkpoints.steps():
+            return None
+        # of servers perhaps, whatever the run goes on with
+        from volary.driver.servers.checkpoint_drafts import contributions_in
 
-            return contributions_in(Checkpoints(directory.checkpoints))
-        return None
+        return contributions_in(checkpoints)
 
     security: Security = "always" if task.strategy.security == "always" else "encrypted"
     workers, rules = task.strategy.workers, rules_of(task)

@@ -128,7 +128,7 @@ def account(directory: RunDirectory, verify: bool = False, *, courses: bool = Tr
 def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
     with closing(Follower(directory)) as follower, RunReader(directory) as reader:
         digest = follower.look()
-        recent = list(reader.steps(after=reader.last_step() - RECENT_STEPS))
+        recent = reader.recent(RECENT_STEPS)
         metrics, started = reader.metrics() if courses else {}, reader.info().get("started_at")
         ways, counts = list(reader.events(kind="ways")), reader.counts()
         members = [event for event in reader.events() if event.kind in MEMBERSHIP]

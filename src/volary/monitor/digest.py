@@ -220,7 +220,10 @@ class Follower:
                 self._evaluated = None
 
     def _starting(self, info: dict[str, str], state: str, window: Window | None) -> str:
-        if state not in ("new", "running") or (window is not None and window.step > self._first_step):
+        begun = window is not None and window.step > self._first_step
+        if "steps_now" in info:  # by the roster: workers number contributions of their own
+            begun = window is not None and "counted_from" in info
+        if state not in ("new", "running") or begun:
             return ""
         if state == "new" and (job := job_of(self._directory)) is not None:
             return f"{job} waits in the queue"

@@ -255,7 +255,7 @@ def _start_life(database: sqlite3.Connection, step: int, kept: KeptContributions
     for table, number in (("steps", "step"), ("spans", "step"), ("groups", pyramid.ENDS_AT)):
         database.execute(f"DELETE FROM {table} WHERE {number} > {kept.limit}")
     database.execute("DELETE FROM metrics WHERE step > ?", (step,))
-    database.execute(histograms.TAKE_BACK, (kept.newest,))
+    database.execute(histograms.TAKE_BACK, (kept.of_first,))
     # in this life workers may count themselves
     database.execute("DELETE FROM info WHERE key IN ('steps_now', 'counted_from', 'counted_from_step')")
     # and they have yet to come

@@ -14,9 +14,9 @@ class KeptContributions:
     before: int
 
     @property
-    def newest(self) -> int:
-        """The greatest number of all."""
-        return max(self.before, *self.by_worker.values()) if self.by_worker else self.before
+    def of_first(self) -> int:
+        """The newest number of the worker that looks at parameters for all: histograms are of its contributions."""
+        return self.by_worker.get(0, self.before)
 
     @property
     def limit(self) -> str:

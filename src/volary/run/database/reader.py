@@ -265,8 +265,24 @@ class RunReader:
 
     def window(self, steps: int = 20) -> Window | None:
         """Means over the newest `steps` steps; None before the first."""
-        rows = list(self.steps(after=self.last_step() - steps))
+        rows = self.recent(steps)
         return _window(rows) if rows else None
+
+    def recent(self, steps: int) -> list[StepRow]:
+        """The newest `steps` of each worker, oldest first.
+
+        Where workers count contributions of their own, what ended since as many of the newest worker's began: others
+        may be slower, or have left.
+        """
+        if "steps_now" not in self.info():
+            return list(self.steps(after=self.last_step() - steps))
+        query = f"SELECT {_STEP_COLUMNS} FROM steps WHERE rank = ? ORDER BY step DESC LIMIT ?"
+        found = [[StepRow(*map(_number, row)) for row in self._rows(query, [rank, steps])] for rank in self.ranks()]
+        newest = max(filter(None, found), key=lambda rows: rows[0].ended_at, default=None)
+        if newest is None:
+            return []
+        began = newest[-1].ended_at - newest[-1].step_s
+        return [row for rows in found for row in reversed(rows) if row.ended_at >= began]
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         try:
