@@ -259,7 +259,8 @@ def test_what_a_loop_over_servers_cannot_do_is_refused_in_a_sentence_each():
             lambda: worker().distribute(model, torch.optim.SGD(model[0].parameters(), lr=1)),
             "2.weight is trained and in",
         ),
-        (lambda: distributed.clip_grad_norm_(model, 1.0), "servers update, and no gradients are here"),
+        (lambda: distributed.clip_grad_norm_(model[0], 1.0), "parameters without 2.weight, and servers find the norm"),
+        (lambda: distributed.clip_grad_norm_(model, 0.0), "was given 0.0, norm 2.0; accepted: above 0"),
         (
             lambda: restored(distributed).save(model=model),
             "worker.save was called before the first batch; accepted with",

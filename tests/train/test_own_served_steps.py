@@ -111,6 +111,25 @@ def early(worker: Any) -> dict[str, Any]:
     return {"state": model.state_dict()}
 
 
+def clipped(worker: Any, passes: int = 1, kind: float = 2.0) -> dict[str, Any]:
+    """Gradients that are clipped by their norm, in most steps; the last batch of an epoch is one worker's."""
+    model = network()
+    model, optimizer = worker.distribute(
+        model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9), passes=passes
+    )
+    norms, calls, feed = [], 0, worker.feed(points(25), batch_size=BATCH)
+    for _ in range(3):
+        for inputs, targets in feed:
+            (nn.functional.cross_entropy(model(inputs), targets) / passes).backward()
+            calls += 1
+            if calls % passes == 0:
+                most = float("inf") if len(norms) == 4 else 0.2
+                norms.append(worker.clip_grad_norm_(model, most, kind))
+                optimizer.step()
+                optimizer.zero_grad()
+    return {"state": model.state_dict(), "norms": torch.stack(norms)}
+
+
 LOOPS = {
     "passes over batches, across epochs": partial(plain, passes=4),
     "passes over batches, and the rest of an epoch": leftover,
@@ -120,6 +139,9 @@ LOOPS = {
     "sums that are added up": partial(summed, passes=2),
     "two models and optimisers": two_models,
     "early updates": early,
+    "clipped": clipped,
+    "clipped in passes": partial(clipped, passes=3),
+    "clipped by the largest": partial(clipped, kind=float("inf")),
 }
 
 
@@ -144,8 +166,8 @@ def test_steps_over_servers_are_those_of_one_worker(workers, servers):
                     torch.testing.assert_close(
                         found, values, rtol=0, atol=ROUNDING, msg=lambda text, at=f"{name}, {key}": f"{at}: {text}"
                     )
-        if "losses" in expected:
-            torch.testing.assert_close(first[name][0]["losses"], expected["losses"], rtol=0, atol=ROUNDING)
+        for key in expected.keys() & {"losses", "norms"}:
+            torch.testing.assert_close(first[name][0][key], expected[key], rtol=0, atol=ROUNDING)
 
 
 def kept(worker: Any, leave: int = -1) -> dict[str, Any]:
@@ -197,6 +219,28 @@ def apart(worker: Any, *, passes: bool) -> None:
             nn.functional.cross_entropy(second(inputs), targets).backward()
 
 
+def clipping(rank: int, world_size: int, how: str) -> None:
+    def loop(worker: Any) -> None:
+        model = network()
+        model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2))
+        for number, (inputs, targets) in enumerate(worker.feed(points(8), batch_size=BATCH)):
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            for _ in range({"late": number, "twice": 2}[how]):
+                worker.clip_grad_norm_(model, 1.0)
+            optimizer.step()
+
+    own_served(rank, world_size, loop, {"workers": 1})
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("late", "was not called in the step before, and servers update as"), ("twice", "was called twice in a step, or")],
+)
+def test_clipping_that_comes_too_late_ends_the_run_with_why(workers, how, words):
+    with pytest.raises(VolaryError, match=words):
+        workers(2, clipping, how)
+
+
 def train_apart(rank: int, world_size: int, passes: bool) -> None:
     own_served(rank, world_size, partial(apart, passes=passes), {"workers": 1})
 
@@ -229,6 +273,10 @@ def test_what_is_no_one_update_of_a_batch_is_refused_in_a_sentence_each():
         ),
         (lambda: distributed.distribute(second, adam, passes=2), "other passes or another loss than before"),
         (lambda: distributed.distribute(first), "was given something again; accepted with exchange=server: each once"),
+        (
+            lambda: worker(consistency="async").clip_grad_norm_(first, 1.0),
+            "each gradient is an update of its own, and no step of all workers has one whose norm could be found",
+        ),
         (
             lambda: worker(consistency="async").distribute(first, sgd, passes=2),
             r"passes is 2, and workers may leave or be late between .*push_every of async adds up",

@@ -68,8 +68,11 @@ class Roster:
     def ahead(self, clock: int) -> list[Portion]:
         return next((task.portions for task in self.tasks if isinstance(task, Learn) and task.clock > clock), [])
 
-    def computed(self, clock, loss, *, finite, lost, rates, counted, carries) -> None:
+    def computed(self, clock, loss, *, finite, lost, rates, counted, waits, carries) -> None:
         self.lost += lost
+
+    def decide(self, clock, clip) -> None:
+        assert clip is None
 
     def is_dropped(self, clock: int) -> bool:
         return False

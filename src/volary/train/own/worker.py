@@ -80,9 +80,10 @@ class Worker:
     ) -> Tensor:
         """Between `backward` and `optimizer.step`: as torch.nn.utils.clip_grad_norm_, also with early_update.
 
-        parameters: those of one model, or the model. Returns the norm before, a scalar. With early_update it waits for
-        all gradients, and parameters are updated after that. Raises BadInput over servers, and SettingError for some
-        of a model's parameters, or a step behind.
+        parameters: those of one model, or the model; over servers of all. Returns the norm before, a scalar. With
+        early_update and over servers it waits for all gradients, and parameters are updated after that. Raises BadInput
+        where no step is of all workers, and SettingError for some of a model's parameters, a step behind, or over
+        servers if the steps before were not clipped.
         """
         if isinstance(parameters, torch.nn.Module):
             parameters = parameters.parameters()

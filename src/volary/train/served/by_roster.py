@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.consistency._base import Push
 from volary.data.batching.batch import Batch
 from volary.data.indexed import BatchRange, IndexedReader, whole
 from volary.server.protocol import messages
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from volary.data.samples import Samples
     from volary.network.flow import Flow
     from volary.server.protocol.messages import Portion
+    from volary.server.protocol.norms import ClipNorm
     from volary.train.recording.histograms import Histograms
     from volary.train.recording.recorder import Recorder
     from volary.train.served.replica import ServedReplica
@@ -93,6 +95,9 @@ class ByRoster:
         self._loss, self._lost, self._counted, self._wanted, self._loss_known = 0.0, 0, 0.0, True, True
         self._empty = False  # nothing of the contribution at hand is this worker's
         self._reported = False  # the roster knows that it is computed
+        consistency = settings.consistency
+        # the loop has not said whether it clips: the first contribution waits for that, and others as the one before
+        self.may_clip = settings.seed is None and consistency.has_common_step and consistency.pushes is Push.GRADIENT
         self._carried: int | None = None  # samples of contributions before it whose gradients leave with it
 
     @property
@@ -183,16 +188,18 @@ class ByRoster:
     def postpone(self, task: LearnTask) -> None:
         """The contribution is no update: what is computed of it leaves with a later one."""
         self._counted = 0.0
-        self._say_computed(finite=False)
+        self._say_computed(finite=False, waits=False)
         if self._carried is not None or not self._empty:
             self._carried = (self._carried or 0) + self._count() - self._lost
         self._replica.postpone(self._oldest_next)
         self._work.done(task.clock)
 
-    def complete(self, task: LearnTask) -> None:
-        """Let it leave, if it is wanted."""
+    def complete(self, task: LearnTask, clip: ClipNorm | None = None) -> None:
+        """Let it leave, if it is wanted. clip: its update by the norm of its gradient, if it `may_clip`."""
         if not self._reported:  # a user's own step, of fewer passes than announced
             self._say_computed(finite=True)
+        self._work.decide(task.clock, clip)
+        self.may_clip = clip is not None
         carried, self._carried = self._carried, None
         if self._empty and carried is None:
             self._replica.forget(self._oldest_next)
@@ -240,7 +247,7 @@ class ByRoster:
         together = self._settings.seed is None and not self._settings.consistency.elastic
         return max(self._work.oldest_ahead, self._learn.clock + 1 if together else 0)
 
-    def _say_computed(self, *, finite: bool) -> None:
+    def _say_computed(self, *, finite: bool, waits: bool = True) -> None:
         clock, rates = self._learn.clock, self._settings.rates()
         self._reported = True
         self._work.computed(
@@ -250,6 +257,7 @@ class ByRoster:
             lost=self._lost,
             rates=rates,
             counted=self._counted,
+            waits=waits and self.may_clip,
             carries=self._carried is not None,
         )
 

@@ -14,8 +14,8 @@ from volary.errors import NotSaved, PeerLost, Stopped, VolaryError
 from volary.server.protocol.messages import (
     Ask,
     AskSave,
+    Clipped,
     Computed,
-    Done,
     Dropped,
     End,
     Evaluated,
@@ -37,10 +37,12 @@ from volary.server.protocol.messages import (
     View,
     Welcome,
 )
+from volary.train.served.clip_decision import ClipDecision
 
 if TYPE_CHECKING:
     from volary.comm.control.connection import Connection
     from volary.server.protocol.messages import FromMember
+    from volary.server.protocol.norms import ClipNorm
     from volary.train.coordinator import Outcome
     from volary.train.served.residuals import Residuals
 
@@ -62,7 +64,9 @@ class RosterClient:
         self._connection, self._leaving = connection, leaving
         self._told = self._going = False
         self._tasks: queue.Queue[Task | End | Exception] = queue.Queue()
-        self._saves: queue.Queue[SaveEnded | End | Exception] = queue.Queue()
+        self._answers: queue.Queue[SaveEnded | Clipped | Dropped | End | Exception] = queue.Queue()
+        self._clipping: int | None = None  # the contribution whose norm is waited for
+        self._decision = ClipDecision(self._say)
         self._dropped = -1  # the newest contribution that was
         self._oldest_ahead = 0
         self._newest: Learn | None = None
@@ -155,14 +159,33 @@ class RosterClient:
         lost: int,
         rates: tuple[float, ...],
         counted: float,
+        waits: bool = False,
         carries: bool = False,
     ) -> None:
-        """Forward of a contribution is over. lost, rates, counted, carries: see `Computed`."""
-        self._say(Computed(clock, loss if finite else 0.0, finite, lost, rates, counted, carries=carries))
+        """Forward of a contribution is over. lost, rates, counted, carries: see `Computed`. waits: for `decide`."""
+        if waits:
+            self._decision.open(clock)
+        self._say(Computed(clock, loss if finite else 0.0, finite, lost, rates, counted, waits, carries))
 
     def done(self, clock: int, waited_s: float = 0.0) -> None:
         """A contribution is held, or there is none. waited_s: for parameters, before it. From any thread."""
-        self._say(Done(clock, round(1000 * waited_s)))
+        self._decision.held(clock, round(1000 * waited_s))
+
+    def decide(self, clock: int, clip: ClipNorm | None) -> None:
+        """A contribution that waits is clipped by the norm of the gradient of its update; None: it is not."""
+        self._clipping = None if clip is None else clock
+        self._decision.decide(clock, clip)
+
+    def norm(self, clock: int) -> float:
+        """Wait for the norm by which the contribution's update is clipped; 0 if it is in none.
+
+        Raises Stopped if the run ends before, and what ends this worker.
+        """
+        if self.is_dropped(clock):
+            return 0.0
+        said = self._answer()
+        self._clipping = None
+        return said.norm if isinstance(said, Clipped) else 0.0
 
     def evaluated(self, task: EvaluatePiece, totals: list[float], lost: int) -> None:
         """A piece of an evaluation. lost: samples of it that could not be read."""
@@ -191,12 +214,17 @@ class RosterClient:
         clock: of this worker's next contribution. Raises Stopped if the run ends before, and what ends this worker.
         """
         self._say(AskSave(clock))
-        said = self._saves.get()
+        said = self._answer()
+        assert isinstance(said, SaveEnded)
+        return said.problem
+
+    def _answer(self) -> SaveEnded | Clipped | Dropped:
+        said = self._answers.get()
         if isinstance(said, Exception):
             raise said
         if isinstance(said, End):
             raise Stopped("the run is over")
-        return said.problem
+        return said
 
     def over(self, *, elastic: bool) -> None:
         """This worker's own loop is over: see the run out. elastic: it may also go before."""
@@ -244,13 +272,15 @@ class RosterClient:
                 self._oldest_ahead, self._newest = said.oldest, said
             self._tasks.put(said)
             if isinstance(said, End):
-                self._saves.put(said)
-        elif isinstance(said, SaveEnded):
-            self._saves.put(said)
+                self._answers.put(said)
+        elif isinstance(said, SaveEnded | Clipped):
+            self._answers.put(said)
         elif isinstance(said, Dropped):
             self._dropped = max(self._dropped, said.clock)
             if self._residuals is not None:
                 self._residuals.drop(said.clock)
+            if said.clock == self._clipping:
+                self._answers.put(said)
         else:
             raise PeerLost(f"the run's roster sent a worker {type(said).__name__}")
 
@@ -269,7 +299,7 @@ class RosterClient:
             return
         lost = PeerLost(f"the run's roster is gone: {problem}") if isinstance(problem, ConnectionLost) else problem
         self._tasks.put(lost)
-        self._saves.put(lost)
+        self._answers.put(lost)
         self._failed(lost)
 
 

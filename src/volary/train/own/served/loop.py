@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
 
 from volary.comm.groups.group import Group
@@ -12,7 +13,9 @@ from volary.consistency._base import Push
 from volary.data.sharing.among import Among
 from volary.data.sharing.portions import LoaderPortions
 from volary.data.sharing.shared import shared
-from volary.errors import BadInput
+from volary.errors import BadInput, SettingError
+from volary.naming import named_parameters
+from volary.server.protocol.norms import ClipNorm
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.own.keeping import Keeping
 from volary.train.own.model.loss_watch import LossWatch
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    import torch
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
@@ -141,7 +143,25 @@ class ServedLoop:
         self.steps.weigh(count)
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
-        raise BadInput("worker.clip_grad_norm_: servers update, and no gradients are here; accepted: allreduce")
+        consistency, parameters = self._script.strategy.consistency, list(parameters)
+        if consistency.pushes is Push.DIFFERENCE:  # each worker updates itself, with its own gradients
+            return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
+        if not consistency.has_common_step:
+            raise BadInput(
+                "worker.clip_grad_norm_: each gradient is an update of its own, and no step of all workers has one "
+                "whose norm could be found; accepted: consistency=bsp or local, or exchange=allreduce"
+            )
+        if not (max_norm > 0 and kind > 0):
+            raise BadInput(f"worker.clip_grad_norm_ was given {max_norm}, norm {kind}; accepted: above 0")
+        given = {id(one) for one in parameters}
+        trained = [pair for model in self.models for pair in named_parameters(model) if pair[1].requires_grad]
+        if missing := [name for name, one in trained if id(one) not in given]:
+            raise SettingError(
+                f"worker.clip_grad_norm_ was given parameters without {missing[0]}, and servers find the norm of an "
+                "update's whole gradient; accepted with exchange=server: all parameters of all models"
+            )
+        like = trained[0][1]
+        return torch.tensor(self.steps.clip(ClipNorm(max_norm, kind)), dtype=like.dtype, device=like.device)
 
     def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> ServedFeed:
         if self._fed is not None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.consistency._base import Consistency
+    from volary.server.protocol.norms import ClipNorm
     from volary.train.coordinator import LearnTask, MicroBatch, Outcome
     from volary.train.recording.recorder import Recorder
     from volary.train.served.by_roster import ByRoster
@@ -61,7 +62,7 @@ class ServedSteps:
         self._parts: Iterator[MicroBatch] = iter(())
         self._now: MicroBatch | None = None  # at hand
         self._how = how
-        self._computed = self._ended = self._ends_epoch = False
+        self._computed = self._left = self._ended = self._ends_epoch = False  # left: what is computed of the batch has
         self._stepped = set[int]()  # optimisers that have, with the batch at hand
         self._weighed: float | None = None  # what counts of it
         self._backward = -1  # the newest, by autograd's number
@@ -118,7 +119,8 @@ class ServedSteps:
                 return
             epoch = max(epoch, ahead)
             self._now = part = self._in_step(next(self._parts))
-            self._computed, self._weighed, self._ends_epoch = False, None, self._coordinator.ends_epoch
+            self._computed, self._left, self._weighed = False, False, None
+            self._ends_epoch = self._coordinator.ends_epoch
             self._stepped.clear()
             self._recorder.enter("forward")
             self._first.begin(fed=True)
@@ -156,7 +158,7 @@ class ServedSteps:
             raise BadInput(f"backward without a batch; {NEEDED}")
         if number == self._backward:
             return False
-        if self._stepped:
+        if self._stepped or self._left:
             raise SettingError(
                 "backward() was called after optimizer.step() of the same batch, and servers make one update of a "
                 "batch; accepted with exchange=server: all backward passes of a batch before its optimisers' steps, or "
@@ -180,20 +182,41 @@ class ServedSteps:
         if self._now is None or id(optimizer) in self._stepped:
             raise BadInput(f"optimizer.step() twice, or without a batch; {NEEDED}")
         self._stepped.add(id(optimizer))
-        if len(self._stepped) == self._how.optimizers:
+        if len(self._stepped) == self._how.optimizers and not self._left:
             self._complete()
         else:
             self._recorder.enter("between steps")
 
-    def _complete(self) -> None:
-        """The step of the batch at hand is over."""
+    def clip(self, clip: ClipNorm) -> float:
+        """Have servers clip the update of the batch at hand; returns the norm of its gradient before.
+
+        It waits for what other workers learn from of it. Raises BadInput without a backward pass, or after a step, and
+        SettingError if the loop did not clip before.
+        """
+        if self._now is None or self._task is None or not self._passed or self._stepped or self._left:
+            raise BadInput(
+                "worker.clip_grad_norm_ was called twice in a step, or without a backward pass; accepted with "
+                "exchange=server: between backward() and optimizer.step()"
+            )
+        if not self._coordinator.may_clip:
+            raise SettingError(
+                "worker.clip_grad_norm_ was not called in the step before, and servers update as soon as they can if "
+                "nothing clips; accepted with exchange=server: in every step, with max_norm=float('inf') where nothing "
+                "is to be clipped"
+            )
+        self._complete(clip)
+        with self._recorder.waiting():
+            return self._work.norm(self._task.clock)
+
+    def _complete(self, clip: ClipNorm | None = None) -> None:
+        """The gradients of the batch at hand are all made."""
         assert self._now is not None and self._task is not None
         self._first.end(nan)
         if not self._computed:
             self._compute(None, last=self._now.last)
-        self._backward, self._passed = -1, 0
+        self._backward, self._passed, self._left = -1, 0, True
         if self._now.last:
-            self._coordinator.complete(self._task)
+            self._coordinator.complete(self._task, clip)
             self._finished = self._task.clock + 1
         else:
             self._recorder.enter("between steps")
@@ -245,11 +268,13 @@ class ServedSteps:
                 "servers make one update of it; accepted with exchange=server: each takes a step with each batch, or "
                 "exchange=allreduce"
             )
-        if not self._stepped and self._passed < self._passes and self._passes > 1:
+        if self._left:
+            pass
+        elif self._passed < self._passes and self._passes > 1:
             assert self._task is not None
             self._coordinator.postpone(self._task)
             self._finished = self._task.clock + 1
-        elif not self._stepped:
+        else:
             self._complete()
         self._now = None
 
