@@ -20,13 +20,13 @@ from volary.codec import ROOM as CODECS
 from volary.comm.channels.channel import Credentials
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
-from volary.server.local import AllOf, EachAlone
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.messages import Closing, Contribution, Kept, PartialNorms
 from volary.server.protocol.sections import frames_bytes, sections
+from volary.server.shard_rule import AllOf, EachAlone
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
-from volary.server.shards.shard import LocalRule, Shard
+from volary.server.shards.shard import Shard, ShardRule
 from volary.server.shards.slice_store import SliceStore
 from volary.server.update_rule import SliceUpdate
 
@@ -74,7 +74,7 @@ class Serving:
 @contextmanager
 def serving(
     transport: str = "tcp",
-    local: LocalRule | None = None,
+    local: ShardRule | None = None,
     *,
     shapes: dict[int, SliceShape] | None = None,
     codec: Any = None,

@@ -110,7 +110,7 @@ def test_a_worker_that_is_given_up_is_told_so_and_what_it_says_later_is_passed_o
     play.ask(1)
     play.deliver(play.roster.lost(1, "has been silent for 10 s", 0.0))
     assert "silent" in play.heard(1, End)[0].outcome
-    play.deliver(play.roster.received(1, {"say": "done", "clock": 0}, 0.0))
+    play.deliver(play.roster.received(1, {"kind": "done", "clock": 0}, 0.0))
     assert play.closings == []
 
 

@@ -83,7 +83,7 @@ WORDS = ["ask", "computed", "done", "evaluated", "figures", "unreachable", "leav
 FIELDS = ["clock", "snapshot", "piece", "server", "loss", "finite", "totals", "figures", "value", "applied", "files"]
 NUMBERS = st.integers(-2, 5) | st.integers(-(2**63), 2**64 - 1)
 SAID = st.builds(
-    lambda word, fields: {"say": word, **fields},
+    lambda word, fields: {"kind": word, **fields},
     st.sampled_from(WORDS),
     st.dictionaries(st.sampled_from(FIELDS), NUMBERS | st.lists(st.floats(), max_size=3) | PLAIN, max_size=4),
 )

@@ -80,7 +80,7 @@ class Driver:
 
     def _hear(self, peer: int, service: Service, data: bytes) -> None:
         message = msgspec.msgpack.decode(data)
-        if message.get("say") == "done":
+        if message.get("kind") == "done":
             self.finished[self._ranks[peer]] = message["clock"] + 1
         self.say(service.received(peer, message, self._world.now))
 

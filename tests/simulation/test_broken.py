@@ -58,8 +58,8 @@ class ClosesBeforeHeld(Ssp):
 
 class HeldByOne(Client):
     def _settle(self, push):
-        if push.heard:
-            push.heard.update(self._servers(push.header.slice))
+        if push.held_by:
+            push.held_by.update(self._servers(push.header.slice))
         return super()._settle(push)
 
 

@@ -17,7 +17,7 @@ from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.server.protocol.header import Form
 from volary.server.protocol.messages import Contribution, ServerWelcome
 from volary.server.shards.actions import Apply
-from volary.server.shards.memory import Offer
+from volary.server.shards.buffer_pool import Offer
 from volary.server.shards.slice_store import PendingContribution, SliceStore
 from volary.session.spec import Session
 from volary.sharding.ranges import Range

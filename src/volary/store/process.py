@@ -13,7 +13,7 @@ from volary.comm.control.errors import ConnectionLost
 from volary.comm.memory.shared_memory import available_bytes
 from volary.comm.transports.auto import AutoTransport
 from volary.errors import BadInput
-from volary.server.local import AllOf, EachAlone
+from volary.server.shard_rule import AllOf, EachAlone
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
 from volary.server.shards.shard import Shard

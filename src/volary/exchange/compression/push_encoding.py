@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class PushEncoding:
-    """Of the buckets of `plans` that travel as frames. told: as in `volary.exchange.servers.pushed.EncodedValues`.
+    """Of the buckets of `plans` that travel as frames. warn: as in `volary.exchange.servers.pushed.EncodedValues`.
 
     empty: nothing of the contribution at hand counts.
     """
 
-    def __init__(self, plans: Sequence[BucketPlan], told: Callable[[str], None] | None) -> None:
-        self._plans, self._told, self.empty = plans, told, False
+    def __init__(self, plans: Sequence[BucketPlan], warn: Callable[[str], None] | None) -> None:
+        self._plans, self._warn, self.empty = plans, warn, False
         self._now = _at(plans, 0)
         self._errors = ErrorFeedback(self._now)
         self._encoded: list[tuple[Piece, EncodedValues]] = []
 
     def slice(self, piece: Piece) -> EncodedValues:
         """The pushed values of a slice, encoded when they leave."""
-        made = EncodedValues(piece.values, piece.users, self._told, piece.parts[0].name, lambda: self.empty)
+        made = EncodedValues(piece.values, piece.users, self._warn, piece.parts[0].name, lambda: self.empty)
         self._encoded.append((piece, made))
         self._use(piece, made)
         return made

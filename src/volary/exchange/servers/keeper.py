@@ -43,7 +43,7 @@ class ServerKeeper:
     """See `volary.exchange._base.Keeper`. Of slices in the order in which forward uses them.
 
     gates: of each parameter, and before which slices it stands. encoding: of what is pushed.
-    held: called with each contribution that all servers hold. came: called as values arrive. times: of each slice.
+    held: called with each contribution that all servers hold. arrived: called as values arrive. times: of each slice.
     Used by the training thread, but for what is said otherwise.
     """
 
@@ -54,11 +54,11 @@ class ServerKeeper:
         gates: Mapping[int, tuple[ParameterGate, Sequence[int]]],
         encoding: PushEncoding,
         held: Callable[[int], None],
-        came: Callable[[], None],
+        arrived: Callable[[], None],
         times: TransferTimes,
     ) -> None:
         self._times = times
-        self._link, self._gates, self._held, self._came, self._encoding = link, gates, held, came, encoding
+        self._link, self._gates, self._held, self._arrived, self._encoding = link, gates, held, arrived, encoding
         self.slices = {one.slice.number: one for one in slices}  # as forward uses them
         chunks: dict[int, list[WorkerSlice]] = {}
         for one in slices:
@@ -191,11 +191,11 @@ class ServerKeeper:
             case HeldAll():
                 self._held(event.clock)
             case Installed():
-                self._came()
+                self._arrived()
                 if event.snapshot:
                     self._snapshot_left.discard(event.slice)
                 else:
-                    self._times.came(event.slice, event.length)
+                    self._times.arrived(event.slice, event.length)
             case RequestRefused(kind=MessageKind.PULL) if event.snapshot:
                 self._snapshot_gone = True
 

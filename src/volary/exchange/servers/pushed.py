@@ -51,7 +51,7 @@ class PlainValues:
 class EncodedValues:
     """Frames of a codec, made when they leave, in the sending thread; what they leave out is added to their residual.
 
-    values: (size,) where they lie, used up by encoding. told: called with a sentence about values that are not
+    values: (size,) where they lie, used up by encoding. warn: called with a sentence about values that are not
     finite and so cannot be encoded; None: NotFinite is raised. name: of the slice, in words. empty: whether nothing
     counts of the contribution at hand.
 
@@ -62,9 +62,9 @@ class EncodedValues:
     form = Form.ENCODED
 
     def __init__(
-        self, values: Tensor, users: Tensor, told: Callable[[str], None] | None, name: str, empty: Callable[[], bool]
+        self, values: Tensor, users: Tensor, warn: Callable[[str], None] | None, name: str, empty: Callable[[], bool]
     ) -> None:
-        self._values, self._users, self._told, self._name, self._empty = values, users, told, name, empty
+        self._values, self._users, self._warn, self._name, self._empty = values, users, warn, name, empty
         self._encoding = threading.Lock()  # several replicas get the same frame, which is made once
         self._clock = -1
         self._nothing = False
@@ -109,9 +109,9 @@ class EncodedValues:
 
     def _leave_out(self) -> bool:
         sentence = f"the gradient of {self._name} is NaN or infinite, which cannot be encoded"
-        if self._told is None:
+        if self._warn is None:
             raise NotFinite(sentence)
-        self._told(f"{sentence}: it is left out")
+        self._warn(f"{sentence}: it is left out")
         return False
 
 

@@ -31,7 +31,7 @@ class TransferTimes:
         self._spans, self._names = spans, names
         self._left: dict[tuple[int, int], float] = {}  # by slice and clock
         self._asked: dict[int, tuple[int, float]] = {}  # by slice: at which clock, and when
-        self._came: dict[int, int] = {}  # by slice: the clock at which it was asked for
+        self._arrived: dict[int, int] = {}  # by slice: the clock at which it was asked for
 
     def leaves(self, number: int, clock: int) -> None:
         """The contribution to a slice is put on the wire; of several servers, to the first."""
@@ -49,16 +49,16 @@ class TransferTimes:
         if self._spans.recording:
             self._asked.setdefault(number, (clock, time.perf_counter()))
 
-    def came(self, number: int, size_bytes: int) -> None:
+    def arrived(self, number: int, size_bytes: int) -> None:
         """The values that were asked for are here."""
         clock, asked_s = self._asked.pop(number, (None, 0.0))
         if clock is not None:
-            self._came[number] = clock
+            self._arrived[number] = clock
             self._add(clock, "pull", number, asked_s, time.perf_counter(), size_bytes)
 
     def installed(self, number: int, started_s: float, ended_s: float) -> None:
         """The network computes with them from now on."""
-        clock = self._came.pop(number, None)
+        clock = self._arrived.pop(number, None)
         if clock is not None:
             self._add(clock, "update", number, started_s, ended_s)
 

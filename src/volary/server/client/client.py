@@ -71,11 +71,11 @@ Action: TypeAlias = Send | Event
 
 @dataclass
 class _Push:
-    """sent: to the servers that are connected; heard: that hold it."""
+    """sent: to the servers that are connected; held_by: that hold it."""
 
     header: Header
     sent: set[int] = field(default_factory=set)
-    heard: set[int] = field(default_factory=set)
+    held_by: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Client:
         self._pushes: dict[tuple[int, int], _Push] = {}  # by slice and clock, those that are not held
         self._missing: dict[int, int] = {}  # slices that are not held, by clock
         self._pulls: dict[tuple[int, int], _Pull] = {}  # by slice and snapshot
-        self._told: dict[int, int] = {}
+        self._held_versions: dict[int, int] = {}
         self._giver: dict[int, int] = {}  # by slice, whose values are here, over the connection that stands
         self._requests = 0
 
@@ -119,12 +119,12 @@ class Client:
         """The newest of slice `number` that has been received; NONE_YET if none has."""
         return self._versions[number]
 
-    def told(self, number: int) -> int:
+    def held_version(self, number: int) -> int:
         """The newest version of slice `number` that a server has named when it held something; 0 if none has.
 
         Where servers decide on updates themselves, the update with what was held is no newer.
         """
-        return self._told.get(number, 0)
+        return self._held_versions.get(number, 0)
 
     def held(self, clock: int) -> bool:
         """Whether nothing that was pushed at this clock waits to be held."""
@@ -207,10 +207,10 @@ class Client:
     def received(self, server: int, header: Header) -> list[Action]:
         """A whole message; values lie where they were awaited. What is not awaited says nothing."""
         if header.kind == MessageKind.VALUES and self.awaits(server, header):
-            return self._came(self._pulls[header.slice, header.snapshot], header)
+            return self._arrived(self._pulls[header.slice, header.snapshot], header)
         if header.kind == MessageKind.HELD and (push := self._pushes.get((header.slice, header.clock))):
-            push.heard.add(server)
-            self._told[header.slice] = max(self.told(header.slice), header.version)
+            push.held_by.add(server)
+            self._held_versions[header.slice] = max(self.held_version(header.slice), header.version)
             return self._settle(push)
         if header.kind == MessageKind.REFUSED and header.slice in self._shard and header.version in ASKED:
             return self._refused(server, header)
@@ -225,7 +225,7 @@ class Client:
         """To those who are there and have not been sent it."""
         actions: list[Action] = []
         for server in self._servers(push.header.slice):
-            if server in self._connected and server not in push.sent and server not in push.heard:
+            if server in self._connected and server not in push.sent and server not in push.held_by:
                 push.sent.add(server)
                 actions.append(Send(server, push.header))
         return actions
@@ -233,7 +233,7 @@ class Client:
     def _settle(self, push: _Push) -> list[Action]:
         """It is held once all who serve its shard have said so, and somebody does."""
         servers, header = self._servers(push.header.slice), push.header
-        if not servers or not push.heard.issuperset(servers):
+        if not servers or not push.held_by.issuperset(servers):
             return []
         del self._pushes[header.slice, header.clock]
         self._missing[header.clock] -= 1
@@ -265,7 +265,7 @@ class Client:
     def _ask_open(self) -> list[Action]:
         return [action for pull in self._pulls.values() if pull.asked is None for action in self._ask(pull)]
 
-    def _came(self, pull: _Pull, header: Header) -> list[Action]:
+    def _arrived(self, pull: _Pull, header: Header) -> list[Action]:
         installed = Installed(header.slice, header.version, header.snapshot, header.length)
         if not header.snapshot:
             self._versions[header.slice], self._giver[header.slice] = header.version, pull.server

@@ -34,7 +34,7 @@ class Closing(Struct, frozen=True, array_like=True):
 
     contributions: what it is the sum of; none: nothing changes but the version. scale: factor of that sum. samples:
     that the run has learnt from, this update included. dropped: contributions that will be in no update. rates: the
-    learning rates to use, as workers said them; none: those of the session's schedule. norm: the kind of norm of the
+    learning rates to use, as workers sent them; none: those of the session's schedule. norm: the kind of norm of the
     gradient that servers find (PartialNorms) before they apply it, times Clip's factor; None: they apply it at once.
     """
 
@@ -47,7 +47,7 @@ class Closing(Struct, frozen=True, array_like=True):
     norm: float | None = None
 
 
-class _Said(Struct, frozen=True, forbid_unknown_fields=True, tag_field="say", tag=str.lower):
+class _Message(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
     pass
 
 
@@ -84,14 +84,14 @@ class ServerHello(Struct, frozen=True, tag_field="is", tag="server"):
 # A worker to the roster
 
 
-class Ask(_Said, frozen=True):
+class Ask(_Message, frozen=True):
     """What shall I do next? May be asked ahead.
 
     Answered by Learn, EvaluatePiece, Figure or End, once there is something.
     """
 
 
-class Computed(_Said, frozen=True):
+class Computed(_Message, frozen=True):
     """Forward of the portion at `clock` is over. loss: the mean over its samples; finite: whether it is a number.
 
     lost: samples of it that could not be read. rates: the learning rates of this step, one of each group of the
@@ -110,7 +110,7 @@ class Computed(_Said, frozen=True):
     carries: bool = False
 
 
-class Done(_Said, frozen=True):
+class Done(_Message, frozen=True):
     """All of the contribution `clock` is held by all replicas; or there was none, as the portion is empty.
 
     waited_ms: how long the worker stood still for parameters while it computed it. clip: the bound of the norm of the
@@ -122,7 +122,7 @@ class Done(_Said, frozen=True):
     clip: ClipNorm | None = None
 
 
-class Evaluated(_Said, frozen=True):
+class Evaluated(_Message, frozen=True):
     """The totals of one piece of an evaluation. lost: samples of it that could not be read."""
 
     snapshot: int
@@ -131,7 +131,7 @@ class Evaluated(_Said, frozen=True):
     lost: int = 0
 
 
-class Figures(_Said, frozen=True):
+class Figures(_Message, frozen=True):
     """What the totals of a whole evaluation mean; value: of the metric."""
 
     snapshot: int
@@ -139,24 +139,24 @@ class Figures(_Said, frozen=True):
     value: float
 
 
-class Unreachable(_Said, frozen=True):
+class Unreachable(_Message, frozen=True):
     """This worker has lost its connection to a server and cannot have another."""
 
     server: int
 
 
-class Leave(_Said, frozen=True):
+class Leave(_Message, frozen=True):
     """This worker goes; what it has not done is free for others. Where every worker is needed, the run ends."""
 
 
-class Over(_Said, frozen=True):
+class Over(_Message, frozen=True):
     """This worker's own loop is over: what it was given and has not done is free for others. It waits for the end.
 
     Once all loops are over, the run is finished.
     """
 
 
-class AskSave(_Said, frozen=True):
+class AskSave(_Message, frozen=True):
     """This worker's own loop wants the run saved, with its contributions before `clock`, and waits for SaveEnded."""
 
     clock: int
@@ -165,7 +165,7 @@ class AskSave(_Said, frozen=True):
 # A server to the roster
 
 
-class Beat(_Said, frozen=True):
+class Beat(_Message, frozen=True):
     """Several times a second. applied: the update that all its slices have; the others: how often, since the last beat.
 
     staleness: updates that were applied between the parameters that a contribution was computed with and its own, as
@@ -179,20 +179,20 @@ class Beat(_Said, frozen=True):
     refused: dict[str, int] = {}
 
 
-class Kept(_Said, frozen=True):
+class Kept(_Message, frozen=True):
     """It holds the state of all its slices as of a snapshot."""
 
     snapshot: int
 
 
-class PartialNorms(_Said, frozen=True):
+class PartialNorms(_Message, frozen=True):
     """The norm of an update's gradient, of the kind that `Closing` says. norms: by shard, of all that it keeps."""
 
     number: int
     norms: dict[int, float]
 
 
-class Saved(_Said, frozen=True):
+class Saved(_Message, frozen=True):
     """What is its own of a snapshot, as slices or residuals, is written and synced. files: checksum by name.
 
     problem: why it is not.
@@ -206,7 +206,7 @@ class Saved(_Said, frozen=True):
 # The roster to a worker
 
 
-class Welcome(_Said, frozen=True):
+class Welcome(_Message, frozen=True):
     """rank: its place. facts: of the first worker, to be compared with one's own. restore: see ServerWelcome."""
 
     rank: int
@@ -214,7 +214,7 @@ class Welcome(_Said, frozen=True):
     restore: int | None = None
 
 
-class View(_Said, frozen=True):
+class View(_Message, frozen=True):
     """Who serves. Sent whenever it changes; number grows.
 
     shards: for each the servers that keep it, the first of which is asked. addresses: of the servers that are there.
@@ -225,7 +225,7 @@ class View(_Said, frozen=True):
     addresses: dict[int, tuple[str, int]]
 
 
-class Learn(_Said, frozen=True):
+class Learn(_Message, frozen=True):
     """Learn from `portions`, which are pushed as one, the contribution `clock`. samples: that the run learns from
     before it; where workers do not keep step, those of the updates so far.
 
@@ -240,7 +240,7 @@ class Learn(_Said, frozen=True):
     settled: int = -1
 
 
-class EvaluatePiece(_Said, frozen=True, tag="evaluate"):
+class EvaluatePiece(_Message, frozen=True, tag="evaluate"):
     """Evaluate the state `snapshot` on the validation samples `start` to `end`."""
 
     snapshot: int
@@ -249,7 +249,7 @@ class EvaluatePiece(_Said, frozen=True, tag="evaluate"):
     end: int
 
 
-class Figure(_Said, frozen=True):
+class Figure(_Message, frozen=True):
     """Say what these totals of an evaluation mean (Figures)."""
 
     snapshot: int
@@ -257,20 +257,20 @@ class Figure(_Said, frozen=True):
     samples: int
 
 
-class Dropped(_Said, frozen=True):
+class Dropped(_Message, frozen=True):
     """The contribution `clock` is in no update; its samples come again."""
 
     clock: int
 
 
-class Clipped(_Said, frozen=True):
+class Clipped(_Message, frozen=True):
     """The norm of the gradient of the update that the contribution `clock` is in, before it is clipped by that."""
 
     clock: int
     norm: float
 
 
-class Rate(_Said, frozen=True):
+class Rate(_Message, frozen=True):
     """The learning rate before any schedule is `lr`, for updates that bring the run beyond so many samples.
 
     To workers and to servers, before the first such update.
@@ -280,13 +280,13 @@ class Rate(_Said, frozen=True):
     lr: float
 
 
-class SaveEnded(_Said, frozen=True):
+class SaveEnded(_Message, frozen=True):
     """What was asked for with AskSave has come to its end. problem: why nothing is saved."""
 
     problem: str = ""
 
 
-class End(_Said, frozen=True):
+class End(_Message, frozen=True):
     """The run is over for this member. outcome: finished or stopped; anything else: why it has to go.
 
     unsaved: why its last checkpoint is not there.
@@ -299,27 +299,27 @@ class End(_Said, frozen=True):
 # The roster to a server; it also hears View and End
 
 
-class ServerWelcome(_Said, frozen=True):
+class ServerWelcome(_Message, frozen=True):
     """restore: the checkpoint's step to begin from; None: as the network begins. applied: the update it stands for."""
 
     restore: int | None
     applied: int
 
 
-class Close(_Said, frozen=True):
+class Close(_Message, frozen=True):
     """Tells servers to apply an update."""
 
     closing: Closing
 
 
-class Clip(_Said, frozen=True):
+class Clip(_Message, frozen=True):
     """An update whose norm was found is to be applied, times `factor`."""
 
     number: int
     factor: float
 
 
-class Keep(_Said, frozen=True):
+class Keep(_Message, frozen=True):
     """Keep the state as of update `number`, under the name `snapshot`, while going on.
 
     To a worker: its residuals as of its contribution `number`.
@@ -329,7 +329,7 @@ class Keep(_Said, frozen=True):
     number: int
 
 
-class Save(_Said, frozen=True):
+class Save(_Message, frozen=True):
     """Write what is kept of these shards to the draft of checkpoint `step`. To a worker: its residuals, no shards.
 
     first: of the workers whose loops have asked for it, this one writes what all of them have alike, too.
@@ -341,19 +341,19 @@ class Save(_Said, frozen=True):
     first: bool = False
 
 
-class Release(_Said, frozen=True):
+class Release(_Message, frozen=True):
     """Nobody will ask for the snapshot any more."""
 
     snapshot: int
 
 
-class Gone(_Said, frozen=True):
+class Gone(_Message, frozen=True):
     """A worker has gone: what is remembered of it can be forgotten."""
 
     worker: int
 
 
-class Heard(_Said, frozen=True):
+class Acknowledged(_Message, frozen=True):
     """The answer to a beat: the roster is there."""
 
 
@@ -391,6 +391,6 @@ ToMember: TypeAlias = (
     | Save
     | Release
     | Gone
-    | Heard
+    | Acknowledged
 )
 Plain: TypeAlias = Any  # a message as msgpack has it, not yet judged

@@ -19,13 +19,13 @@ class RosterCounters:
         self._counts: Counter[tuple[str, int, int, int]] = Counter()
         self._handed_over_at = 0.0
 
-    def beat(self, server: int, said: Beat) -> None:
+    def beat(self, server: int, report: Beat) -> None:
         """Take in what a server's heartbeat has counted."""
-        for worker, staleness, times in said.staleness:
+        for worker, staleness, times in report.staleness:
             self._counts["staleness", worker, server, staleness] += times
-        for worker, times in said.late:
+        for worker, times in report.late:
             self._counts["late", worker, server, 0] += times
-        for times in said.refused.values():
+        for times in report.refused.values():
             self._counts["refused", NOBODY, server, 0] += times
 
     def count(self, kind: str, worker: int, value: int = 0) -> None:

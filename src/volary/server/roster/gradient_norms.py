@@ -34,23 +34,23 @@ class GradientNorms:
         self._newest = number
         self._open[number] = _Norm(clip, asking)
 
-    def measured(self, server: int, said: PartialNorms) -> None:
+    def measured(self, server: int, report: PartialNorms) -> None:
         """A server has found its pieces, 0 of shards without slices; of two that keep a shard, the first is heard.
 
         Raises BadMessage for an update that was not to be measured.
         """
-        if said.number > self._newest:
-            raise BadMessage(f"server {server} has measured update {said.number}, which it was not asked to")
-        if (norm := self._open.get(said.number)) is None:
+        if report.number > self._newest:
+            raise BadMessage(f"server {server} has measured update {report.number}, which it was not asked to")
+        if (norm := self._open.get(report.number)) is None:
             return
         for shard in self._replicas.shards:
             if server in self._replicas.keepers(shard):
-                norm.pieces.setdefault(shard, said.norms.get(shard, 0.0))
+                norm.pieces.setdefault(shard, report.norms.get(shard, 0.0))
         if len(norm.pieces) < len(self._replicas.shards):
             return
-        del self._open[said.number]
+        del self._open[report.number]
         whole = combined((norm.pieces[shard] for shard in sorted(norm.pieces)), norm.clip.kind)
-        self._outgoing.to_servers(Clip(said.number, norm.clip.factor(whole)))
+        self._outgoing.to_servers(Clip(report.number, norm.clip.factor(whole)))
         self.answer(norm.asking, whole)
 
     def answer(self, asking: Iterable[Contribution], norm: float) -> None:

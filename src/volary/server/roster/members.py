@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from volary.comm.control.errors import BadMessage
+
 MOST_ASKS = 16  # of one worker, unanswered
 
 
@@ -21,6 +23,13 @@ class Member:
     asked_at: float = 0.0
     over: bool = False
     saves: int | None = None
+
+    def ask(self, now: float) -> None:
+        """It asks for one more thing to do. Raises BadMessage if it asks for too many at once."""
+        if self.asks == MOST_ASKS:
+            raise BadMessage(f"rank {self.rank} asks for more than {MOST_ASKS} things at once")
+        self.asked_at = self.asked_at if self.asks else now
+        self.asks += 1
 
 
 class Members:
@@ -54,7 +63,7 @@ class Members:
     def __len__(self) -> int:
         return len(self._at)
 
-    def came(self, peer: int, rank: int) -> None:
+    def add(self, peer: int, rank: int) -> None:
         """A worker takes its place, which nobody had before."""
         self._used.add(rank)
         self._awaited.discard(rank)

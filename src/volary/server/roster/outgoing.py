@@ -10,14 +10,16 @@ from volary.server.protocol.messages import ToMember
 from volary.server.roster.members import Members
 from volary.server.roster.replicas import Replicas
 
-Said = Callable[[str, int | None, dict[str, Any]], None]
+Record = Callable[[str, int | None, dict[str, Any]], None]
 
 
 class Outgoing:
-    """Collects messages until they are `taken`. said: told (kind, rank, data) of what belongs in the run's journal."""
+    """Collects messages until they are `taken`. record: called with (kind, rank, data) of what the run's journal
+    is to hold.
+    """
 
-    def __init__(self, members: Members, replicas: Replicas, said: Said) -> None:
-        self.said = said
+    def __init__(self, members: Members, replicas: Replicas, record: Record) -> None:
+        self.record = record
         self._members, self._replicas = members, replicas
         self._waiting: list[tuple[int, Any]] = []
 

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field, to_builtins
 
 from volary.run.best import Best
-from volary.server.protocol.messages import Close, Dropped, EvaluatePiece, Figure, Figures, Learn, WorkerHello
+from volary.run.control.requests import ChangeRate, Request
+from volary.server.protocol.messages import (
+    Close,
+    Computed,
+    Done,
+    Dropped,
+    Evaluated,
+    EvaluatePiece,
+    Figure,
+    Figures,
+    Gone,
+    Kept,
+    Learn,
+    PartialNorms,
+    Rate,
+    Saved,
+    WorkerHello,
+)
 from volary.server.protocol.norms import ClipNorm
 from volary.server.roster.closing import Closer, ConsistencyModel
 from volary.server.roster.counters import RosterCounters
 from volary.server.roster.gradient_norms import GradientNorms
-from volary.server.roster.keeping import CheckpointStore, Measure, Snapshots
-from volary.server.roster.members import Member
+from volary.server.roster.members import Member, Members
 from volary.server.roster.outgoing import Outgoing
 from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples, samples_of
 from volary.server.roster.replicas import Replicas
+from volary.server.roster.snapshots import CheckpointStore, Measure, Snapshots
 from volary.server.roster.work import NOTHING_COUNTED, Closed, WorkScheduler
 
 Outcome = Literal["finished", "stopped"]
+WorkReport: TypeAlias = Computed | Done | Evaluated | Figures | Saved  # what a worker sends of its work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +99,10 @@ class RosterContext:
 
 
 class RunProgress:
-    """Of a run whose workers all look like `hello`. ending: how it is to end, once that is known."""
+    """Of a run whose workers all look like `hello`. ending: how it is to end, once that is known.
+
+    rate: the newest change of the learning rate, if there was one.
+    """
 
     def __init__(
         self,
@@ -118,8 +140,10 @@ class RunProgress:
         self._final = self._save_next = False
         self._left_over = 0
         self._skip_corrupt = terms.skip_corrupt
-        self._told_lost: dict[int, int] = {}
-        self._told_empty = False
+        self._warned_lost: dict[int, int] = {}
+        self._warned_empty = False
+        self.rate: Rate | None = None
+        self._gone: list[int] = []  # workers, while something of theirs is in no update yet
 
     @property
     def steps(self) -> int:
@@ -135,20 +159,82 @@ class RunProgress:
         """Somebody wants the run to end after the current work."""
         self.ending = self.ending or "stopped"
 
-    def save_soon(self) -> None:
-        """Save the state as of the next update, whichever is due otherwise."""
-        self._save_next = True
+    def do(self, requests: Iterable[Request]) -> None:
+        """What the run is asked for: with the next update. What was changed is saved, for a resumed run."""
+        for request in requests:
+            self._save_next = True
+            if isinstance(request, ChangeRate):
+                self.rate = Rate(self.work.samples, request.lr)
+                self._outgoing.to_servers(self.rate)
+                self._outgoing.to_workers(self.rate)
 
-    def save_for_loops(self, asking: list[int]) -> None:
-        """Save the newest state, with what the own loops of these workers keep beside it; then they are told."""
-        self._of_loops, self._saved_at = True, self.work.number
-        self._begin_snapshot(asking, evaluate=False, save=True)
+    def save_for_loops(self, members: Members, *, elastic: bool) -> None:
+        """Save the newest state, with what own loops keep beside it, if they have asked for it; then they are told.
+
+        It is saved once all have asked who keep step (any, if `elastic`), and what they finished is in an update.
+        """
+        saving = {member.rank: member.saves for member in members if member.saves is not None}
+        going_on = any(member.saves is None and not member.over for member in members)
+        under_way = any(
+            task.contribution.clock < clock for rank, clock in saving.items() for task in self.work.tasks(rank)
+        )
+        if saving and not under_way and (elastic or not going_on):
+            for member in members:
+                member.saves = None
+            self._of_loops, self._saved_at = True, self.work.number
+            self._begin_snapshot(list(saving), evaluate=False, save=True)
 
     def loops_over(self) -> None:
         """All workers' own loops are over: so is the run, once what is done of them is in an update."""
         self.ending = self.ending or "finished"
 
-    def task(self, member: Member, now: float) -> Learn | EvaluatePiece | Figure | None:
+    def take(self, rank: int, report: WorkReport, now: float) -> None:
+        """A worker reports on its work. Raises BadMessage if it was given no such work."""
+        match report:
+            case Computed():
+                self.announce(self.work.computed(rank, report, now))
+            case Done():
+                self.announce(self.work.done(rank, report.clock, now, report.clip))
+                self._counters.waited(rank, report.waited_ms)
+            case Evaluated():
+                self.snapshots.evaluated(rank, report)
+            case Figures():
+                self._take_figures(rank, report)
+            case Saved():
+                self.snapshots.own_saved(rank, report)
+
+    def take_from_server(self, number: int, report: Kept | PartialNorms | Saved) -> None:
+        """A server reports on updates and snapshots. Raises BadMessage if it was asked for no such thing."""
+        match report:
+            case Kept():
+                self.snapshots.kept(number, report.snapshot)
+            case PartialNorms():
+                self.norms.measured(number, report)
+            case Saved():
+                self.snapshots.saved(number, report)
+
+    def leave(self, rank: int, now: float) -> None:
+        """A worker has gone: others do what it has not. Servers forget it once the rest is in an update."""
+        self.snapshots.left(rank)
+        self.announce(self.work.leave(rank, now))
+        self._gone.append(rank)
+
+    def hand_out(self, members: Members, alone: Member | None, now: float) -> None:
+        """Give work to those who ask, as far as there is some. alone: the only one that there may be something for."""
+        asking = deque(members.asking() if alone is None else [alone] if alone.asks else [])
+        while asking:
+            member = asking.popleft()
+            number, held_by = self.work.number, self.work.held_by
+            if (task := self._task(member, now)) is not None:
+                member.asks -= 1
+                self._outgoing.to(member.peer, task)
+            again = task is not None and member.asks
+            if (self.work.number, self.work.held_by) != (number, held_by) or (again and held_by is None):
+                asking = deque(members.asking())  # there may be something for others now
+            elif again:
+                asking.appendleft(member)
+
+    def _task(self, member: Member, now: float) -> Learn | EvaluatePiece | Figure | None:
         """What a worker that asks is to do next; None: nothing now, and no update waits for it."""
         if task := self.snapshots.task(member.rank):
             return task
@@ -162,7 +248,7 @@ class RunProgress:
         for _ in self.work.stolen(member.rank, learn.clock):
             self._counters.count("stolen", member.rank)
         if (left_over := self.work.portions.left_over) > self._left_over:
-            self._outgoing.said("left_over", None, {"step": self.steps, "samples": left_over - self._left_over})
+            self._outgoing.record("left_over", None, {"step": self.steps, "samples": left_over - self._left_over})
             self._left_over = left_over
         return learn
 
@@ -175,18 +261,18 @@ class RunProgress:
                 self.norms.answer(each.asking, 0.0)  # nothing of it counted
             else:
                 self.norms.begin(each.closing.number, each.clip, each.asking)
-            if each.empty and not self._told_empty:
-                self._told_empty = True
-                self._outgoing.said("warning", None, {"step": self.steps, "text": NOTHING_COUNTED})
+            if each.empty and not self._warned_empty:
+                self._warned_empty = True
+                self._outgoing.record("warning", None, {"step": self.steps, "text": NOTHING_COUNTED})
             for task in each.late:
                 self._counters.count("dropped", task.contribution.worker)
                 self._outgoing.to_worker(task.contribution.worker, Dropped(task.contribution.clock))
             self._keep_if_due(before, self.steps)
             before = self.steps
 
-    def figures(self, worker: int, said: Figures) -> None:
-        """What an evaluation means; it may be the last. Raises BadMessage if it was not asked for."""
-        self.snapshots.figures(worker, said)
+    def _take_figures(self, worker: int, report: Figures) -> None:
+        """What an evaluation means; it may be the last."""
+        self.snapshots.figures(worker, report)
         if self._patience is not None and self.snapshots.best.waited >= self._patience:
             self.ending = self.ending or "finished"
 
@@ -199,9 +285,9 @@ class RunProgress:
                     f"{lost} of {self.plan.samples} samples of the train part could not be read, more than "
                     f"data.skip_corrupt ({self._skip_corrupt:g} of an epoch) allows; `volary show` lists them all"
                 )
-            if lost and not self._told_lost:
-                self._told_lost[epoch] = lost
-                self._outgoing.said(
+            if lost and not self._warned_lost:
+                self._warned_lost[epoch] = lost
+                self._outgoing.record(
                     "warning",
                     None,
                     {"step": self.steps, "text": "samples that cannot be read are skipped; `volary show` lists them"},
@@ -209,9 +295,12 @@ class RunProgress:
         return ""
 
     def end_if_over(self) -> None:
-        """Keep the last state, once nothing is left to do."""
+        """Keep the last state, once nothing is left to do, and let servers forget workers of which nothing is."""
         if not self._final and self._is_last:
             self._keep(evaluate=False, save=False)
+        for rank in [rank for rank in self._gone if not self.work.tasks(rank)]:
+            self._gone.remove(rank)
+            self._outgoing.to_servers(Gone(rank))
 
     @property
     def _is_last(self) -> bool:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from volary.server.protocol.messages import View
 
 
 @dataclass
 class ServerReplica:
-    """A server that is connected, and the shards that it keeps."""
+    """A server that is connected. unreachable_by: ranks of workers that cannot connect to it."""
 
     number: int
     peer: int
     address: tuple[str, int]
     heard_at: float
     applied: int = 0
+    unreachable_by: set[int] = field(default_factory=set)
 
 
 class Replicas:
@@ -28,13 +29,13 @@ class Replicas:
     def __init__(self, servers: int, copies: int, give_up_after_s: float) -> None:
         self._servers, self._copies, self._give_up_after_s = servers, copies, give_up_after_s
         self._at: dict[int, ServerReplica] = {}
-        self._came: set[int] = set()
+        self._used: set[int] = set()
         self._views = 0
 
     @property
     def awaited(self) -> list[int]:
         """Servers that have never connected yet."""
-        return [number for number in range(self._servers) if number not in self._came]
+        return [number for number in range(self._servers) if number not in self._used]
 
     def __iter__(self) -> Iterator[ServerReplica]:
         return iter(list(self._at.values()))
@@ -42,11 +43,11 @@ class Replicas:
     def __len__(self) -> int:
         return len(self._at)
 
-    def came(self, peer: int, number: int, address: tuple[str, int], now: float) -> bool:
+    def add(self, peer: int, number: int, address: tuple[str, int], now: float) -> bool:
         """A server takes its place; False if there is no such place, or it was taken before."""
-        if number in self._came or number >= self._servers:
+        if number in self._used or number >= self._servers:
             return False
-        self._came.add(number)
+        self._used.add(number)
         self._at[peer] = ServerReplica(number, peer, address, now)
         return True
 

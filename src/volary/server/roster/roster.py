@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import msgspec
 
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import Replies
-from volary.run.control.requests import ChangeRate, Request
+from volary.run.control.requests import Request
 from volary.server.protocol.messages import (
+    Acknowledged,
     Ask,
     AskSave,
     Beat,
@@ -20,14 +20,11 @@ from volary.server.protocol.messages import (
     Evaluated,
     Figures,
     FromMember,
-    Gone,
-    Heard,
     Hello,
     Kept,
     Leave,
     Over,
     PartialNorms,
-    Rate,
     Saved,
     SaveEnded,
     ServerHello,
@@ -36,13 +33,21 @@ from volary.server.protocol.messages import (
     Welcome,
     WorkerHello,
 )
+from volary.server.roster.admission import WorkerAdmission
 from volary.server.roster.closing import ConsistencyModel
 from volary.server.roster.counters import RosterCounters
-from volary.server.roster.keeping import CheckpointStore
-from volary.server.roster.members import MOST_ASKS, Member, Members
-from volary.server.roster.outgoing import Outgoing, Said
-from volary.server.roster.progress import Outcome, RosterContext, RosterSettings, RosterState, RunProgress
+from volary.server.roster.members import Member, Members
+from volary.server.roster.outgoing import Outgoing, Record
+from volary.server.roster.progress import (
+    Outcome,
+    RosterContext,
+    RosterSettings,
+    RosterState,
+    RunProgress,
+    WorkReport,
+)
 from volary.server.roster.replicas import Replicas, ServerReplica
+from volary.server.roster.snapshots import CheckpointStore
 
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a roster that slept blames nobody for it
 _OF_ONE = (Ask, Computed, Done)  # what a worker says of its own work
@@ -65,7 +70,7 @@ class Roster:
         terms: RosterSettings,
         model: ConsistencyModel,
         keeping: CheckpointStore,
-        said: Said,
+        record: Record,
         restored: tuple[int, dict[str, Any]] | None = None,
     ) -> None:
         self.outcome: Outcome | None = None
@@ -78,15 +83,12 @@ class Roster:
         self._closer = model.closer(terms.workers, state.closings, state.samples)
         self._members = Members(terms.workers)
         self._replicas = Replicas(terms.servers, terms.replicas, terms.give_up_after_s)
-        self._outgoing, self._counters = Outgoing(self._members, self._replicas, said), RosterCounters()
-        self._first: WorkerHello | None = None
+        self._outgoing, self._counters = Outgoing(self._members, self._replicas, record), RosterCounters()
+        self._admission = WorkerAdmission(None if model.elastic else terms.workers, self._members)
         self._progress: RunProgress | None = None
         self._stopping = False
         self._requests: list[Request] = []
-        self._rate: Rate | None = None  # of the newest change
-        self._unreachable: dict[int, set[int]] = {}  # server to the workers that cannot reach it
         self._last_gone: tuple[str, str] | None = None  # of those that were here: whether it has left or is lost, told
-        self._buried: list[int] = []  # ranks that have gone while something of theirs is in no update yet
         self._now: float | None = None
         self._seen_s = 0.0  # time that was watched
         self._over_at = 0.0
@@ -124,13 +126,13 @@ class Roster:
         if member is not None:
             self._outgoing.dismiss(member.peer, End(f"rank {rank} was given up: it {reason}"))
         self._worker_gone(rank, "lost", reason, now)
-        return self._said(now)
+        return self._replies(now)
 
     def left(self, rank: int, now: float) -> Replies:
         """A worker has gone by itself; what the roster did not know of is that one that was let in will not come."""
         if self._members.of(rank) is None:
             self._worker_gone(rank, "left", "has left", now)
-        return self._said(now)
+        return self._replies(now)
 
     def expect(self, rank: int) -> None:
         """A worker is let in, and will come unless it is given up: until then the run has one that is left."""
@@ -138,12 +140,12 @@ class Roster:
 
     def finish(self, now: float) -> Replies:
         self._stopping = True
-        return self._said(now)
+        return self._replies(now)
 
     def ask(self, request: Request, now: float) -> Replies:
         """Do what the run is asked to do with the next update, or with the first one."""
         self._requests.append(request)
-        return self._said(now)
+        return self._replies(now)
 
     # What members say
 
@@ -151,30 +153,31 @@ class Roster:
         """A worker or a server has come: it is welcome, or told why not."""
         who = _converted(hello, Hello)
         if isinstance(who, WorkerHello):
-            self._worker_came(peer, who)
+            self._admit_worker(peer, who)
         else:
-            self._server_came(peer, who)
-        return self._said(now)
+            self._admit_server(peer, who)
+        return self._replies(now)
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
         """A message has come. Raises BadMessage if it makes no sense."""
-        said = _converted(message, FromMember)
-        held_by = self._held_by
+        report = _converted(message, FromMember)
+        progress = self._progress
+        held_by = progress.work.held_by if progress else None
         if (member := self._members.at(peer)) is not None:
-            self._hear_worker(member, said, now)
+            self._take_from_worker(member, report, now)
         elif (server := self._replicas.at(peer)) is not None:
             server.heard_at = self._seen_s
-            self._hear_server(server, said)
+            self._take_from_server(server, report)
         # mostly what one does gives the others nothing to do, of whom there may be thousands
-        alone = isinstance(said, _OF_ONE) and held_by is not None and self._held_by == held_by
-        return self._said(now, member if alone else None)  # what somebody says who was given up is passed over
+        alone = progress and isinstance(report, _OF_ONE) and held_by is not None and progress.work.held_by == held_by
+        return self._replies(now, member if alone else None)  # what somebody says who was given up is passed over
 
     def closed(self, peer: int, now: float) -> Replies:
         if (member := self._members.at(peer)) is not None:
             self._worker_gone(member.rank, "lost", "has closed its connection", now)
         elif (server := self._replicas.at(peer)) is not None:
             self._server_gone(server, "has gone")
-        return self._said(now)
+        return self._replies(now)
 
     def tick(self, now: float) -> Replies:
         self._seen_s += min(now - self._now, LOOK_S) if self._now is not None else 0.0
@@ -186,42 +189,30 @@ class Roster:
             self._progress.announce(self._progress.work.tick(now))
             self._progress.snapshots.tick(now)
         if self._counters.due(now):
-            self._outgoing.said("counts", None, {"rows": self._counters.taken(now)})
-        return self._said(now)
+            self._outgoing.record("counts", None, {"rows": self._counters.taken(now)})
+        return self._replies(now)
 
     # Coming and going
 
-    def _worker_came(self, peer: int, hello: WorkerHello) -> None:
-        _check(hello)
-        if why_not := self._why_not(hello.rank):
+    def _admit_worker(self, peer: int, hello: WorkerHello) -> None:
+        if why_not := self.outcome or self._admission.refusal(hello):
             self._outgoing.dismiss(peer, End(why_not))
             return
-        self._first = self._first or hello
-        if _sizes(hello) != _sizes(self._first):
-            self._outgoing.dismiss(peer, End("its data has another number of samples than that of the first worker"))
-            return
-        self._members.came(peer, hello.rank)
-        self._outgoing.said("joined", hello.rank, {"step": self.steps})
-        self._outgoing.to(peer, Welcome(hello.rank, self._first.facts, self._restore))
+        self._members.add(peer, hello.rank)
+        self._outgoing.record("joined", hello.rank, {"step": self.steps})
+        first = self._admission.first or hello
+        self._outgoing.to(peer, Welcome(hello.rank, first.facts, self._restore))
         if self._progress is not None:
             self._progress.work.join(hello.rank)
             self._outgoing.to(peer, self._replicas.view())
-            if self._rate is not None:
-                self._outgoing.to(peer, self._rate)
-
-    def _why_not(self, rank: int) -> str:
-        """Why a worker cannot come; how the run has ended, if it has."""
-        if self.outcome is not None:
-            return self.outcome
-        if rank >= self._terms.workers and not self._model.elastic:
-            return f"there is no place for a rank {rank} in this run"
-        return f"rank {rank} was here before" if self._members.was_here(rank) else ""
+            if self._progress.rate is not None:
+                self._outgoing.to(peer, self._progress.rate)
 
     def _worker_gone(self, rank: int, kind: str, reason: str, now: float) -> None:
         was_here = self._members.of(rank) is not None
         if not self._members.gone(rank) or self.outcome is not None:
             return
-        self._outgoing.said(kind, rank, {"step": self.steps, "reason": reason})
+        self._outgoing.record(kind, rank, {"step": self.steps, "reason": reason})
         if not self._model.elastic:
             self._fail(f"rank {rank} {reason}, and this consistency model needs every worker")
             return
@@ -230,9 +221,7 @@ class Roster:
         if self._members.nobody:
             self._without_workers(*self._last_gone)
         if self._progress is not None and was_here and not self.failure:
-            self._progress.snapshots.left(rank)
-            self._progress.announce(self._progress.work.leave(rank, now))
-            self._buried.append(rank)
+            self._progress.leave(rank, now)
 
     def _without_workers(self, kind: str, sentence: str) -> None:
         """The last one has left, and what is done is saved; or it is lost, and the run with it."""
@@ -241,11 +230,11 @@ class Roster:
         else:
             self._stopping = True
 
-    def _server_came(self, peer: int, hello: ServerHello) -> None:
+    def _admit_server(self, peer: int, hello: ServerHello) -> None:
         if hello.number < 0:
             raise BadMessage(f"a server says that its number is {hello.number}")
         address = (hello.host, hello.port)
-        if self.outcome is not None or not self._replicas.came(peer, hello.number, address, self._seen_s):
+        if self.outcome is not None or not self._replicas.add(peer, hello.number, address, self._seen_s):
             self._outgoing.dismiss(peer, End(f"there is no place for a server {hello.number} in this run (any more)"))
             return
         self._outgoing.to(peer, ServerWelcome(self._restore, self._state.closings))
@@ -260,25 +249,25 @@ class Roster:
             sentence = f"server {server.number} {reason}, and no other server keeps its part of the parameters"
             self._fail(sentence, (server.number, reason))
         else:
-            self._outgoing.said("server_lost", None, {"step": self.steps, "server": server.number, "reason": reason})
-            self._tell_view()
+            self._outgoing.record("server_lost", None, {"step": self.steps, "server": server.number, "reason": reason})
+            self._send_view()
             self._progress.snapshots.server_gone()
 
     def _fail(self, sentence: str, lost_server: tuple[int, str] | None = None) -> None:
         if not self.failure:
             self.failure, self.lost_server = sentence, lost_server
 
-    def _tell_view(self) -> None:
+    def _send_view(self) -> None:
         view = self._replicas.view()
         self._outgoing.to_workers(view)
         self._outgoing.to_servers(view)
 
     # What they say
 
-    def _hear_worker(self, member: Member, said: Any, now: float) -> None:
-        match said:
+    def _take_from_worker(self, member: Member, report: Any, now: float) -> None:
+        match report:
             case Ask():
-                self._asked(member, now)
+                member.ask(now)
             case Leave() if not self._model.elastic:
                 self._stopping = True  # whoever asks one worker to go means the run, which needs each of them
             case Leave():
@@ -287,13 +276,13 @@ class Roster:
             case Over():
                 self._loop_over(member, now)
             case AskSave():
-                self._loop_saves(member, said.clock)
+                self._loop_saves(member, report.clock)
             case Unreachable():
-                self._cannot_reach(member, said.server, now)
+                self._cannot_reach(member, report.server, now)
             case Computed() | Done() | Evaluated() | Figures() | Saved():
-                self._hear_of_work(member.rank, said, now)
+                self._take_work(member.rank, report, now)
             case _:
-                raise BadMessage(f"rank {member.rank} says what only a server says: {type(said).__name__}")
+                raise BadMessage(f"rank {member.rank} says what only a server says: {type(report).__name__}")
 
     def _loop_over(self, member: Member, now: float) -> None:
         """A worker's own loop is over. What it has not done is for those that go on; after the last one the run is."""
@@ -311,69 +300,43 @@ class Roster:
         else:
             member.saves = clock
 
-    def _asked(self, member: Member, now: float) -> None:
-        if member.asks == MOST_ASKS:
-            raise BadMessage(f"rank {member.rank} asks for more than {MOST_ASKS} things at once")
-        member.asked_at = member.asked_at if member.asks else now
-        member.asks += 1
-
-    def _hear_of_work(self, rank: int, said: Computed | Done | Evaluated | Figures | Saved, now: float) -> None:
+    def _take_work(self, rank: int, report: WorkReport, now: float) -> None:
         if self._progress is None:
             raise BadMessage(f"rank {rank} reports on work before there was any")
-        match said:
-            case Computed():
-                self._progress.announce(self._progress.work.computed(rank, said, now))
-                if said.lost and (corrupt := self._progress.corrupt):
-                    self.corrupt = corrupt
-                    self._fail(corrupt)
-            case Done():
-                self._progress.announce(self._progress.work.done(rank, said.clock, now, said.clip))
-                self._counters.waited(rank, said.waited_ms)
-            case Evaluated():
-                self._progress.snapshots.evaluated(rank, said)
-            case Figures():
-                self._progress.figures(rank, said)
-            case Saved():
-                self._progress.snapshots.own_saved(rank, said)
+        self._progress.take(rank, report, now)
+        if isinstance(report, Computed) and report.lost and (corrupt := self._progress.corrupt):
+            self.corrupt = corrupt
+            self._fail(corrupt)
 
     def _cannot_reach(self, member: Member, server: int, now: float) -> None:
         """The one of the two that others have lost, too, has to go."""
         replica = self._replicas.of(server)
         if replica is None:
             return  # it is known, and the view is on its way
-        blaming = self._unreachable.setdefault(server, set())
-        blaming.add(member.rank)
+        replica.unreachable_by.add(member.rank)
         here = [each.rank for each in self._members]
-        if 2 * len(blaming.intersection(here)) > len(here):
+        if 2 * len(replica.unreachable_by.intersection(here)) > len(here):
             self._outgoing.dismiss(replica.peer, End(f"server {server} cannot be reached by workers"))
             self._server_gone(replica, f"cannot be reached by rank {member.rank}")
         else:
             self._outgoing.dismiss(member.peer, End(f"rank {member.rank} cannot reach server {server}, and others can"))
             self._worker_gone(member.rank, "lost", f"cannot reach server {server}", now)
 
-    def _hear_server(self, server: ServerReplica, said: Any) -> None:
-        if isinstance(said, Beat):
-            server.applied = said.applied
-            self._counters.beat(server.number, said)
-            self._outgoing.to(server.peer, Heard())
-        elif not isinstance(said, Kept | PartialNorms | Saved):
-            raise BadMessage(f"server {server.number} says what only a worker says: {type(said).__name__}")
+    def _take_from_server(self, server: ServerReplica, report: Any) -> None:
+        if isinstance(report, Beat):
+            server.applied = report.applied
+            self._counters.beat(server.number, report)
+            self._outgoing.to(server.peer, Acknowledged())
+        elif not isinstance(report, Kept | PartialNorms | Saved):
+            raise BadMessage(f"server {server.number} says what only a worker says: {type(report).__name__}")
         elif self._progress is None:
             raise BadMessage(f"server {server.number} reports on an update before there was any")
-        elif isinstance(said, Kept):
-            self._progress.snapshots.kept(server.number, said.snapshot)
-        elif isinstance(said, PartialNorms):
-            self._progress.norms.measured(server.number, said)
         else:
-            self._progress.snapshots.saved(server.number, said)
+            self._progress.take_from_server(server.number, report)
 
     # What follows from it
 
-    @property
-    def _held_by(self) -> tuple[int, ...] | None:
-        return self._progress.work.held_by if self._progress else None
-
-    def _said(self, now: float, alone: Member | None = None) -> Replies:
+    def _replies(self, now: float, alone: Member | None = None) -> Replies:
         """Go on as far as possible; all that is to be sent. alone: the only worker that there may be something for."""
         if self.outcome is None and not self.failure:
             self._begin(now)
@@ -387,13 +350,13 @@ class Roster:
 
     def _begin(self, now: float) -> None:
         """Once everybody is here, the work begins."""
-        if self._progress is not None or self._first is None or self.awaited or not len(self._members):
+        if self._progress is not None or self._admission.first is None or self.awaited or not len(self._members):
             return
         self._progress = RunProgress(
             self._terms,
             self._model,
             self._closer,
-            self._first,
+            self._admission.first,
             self._state,
             RosterContext(self._outgoing, self._replicas, self._keeping, self._counters),
         )
@@ -401,63 +364,24 @@ class Roster:
             self._progress.work.join(member.rank)
         for member in self._members:
             self._progress.work.take_part(member.rank, now)
-        self._tell_view()
+        self._send_view()
 
     def _go_on(self, progress: RunProgress, now: float, alone: Member | None) -> None:
-        self._do_what_is_asked(progress)
-        self._save_for_loops(progress)
+        progress.do(self._requests)
+        self._requests = []
+        progress.save_for_loops(self._members, elastic=self._model.elastic)
         if self._stopping:
             progress.stop()
         elif len(self._members) and all(member.over for member in self._members):
             progress.loops_over()
-        asking = deque(self._members.asking() if alone is None else [alone] if alone.asks else [])
-        while asking:
-            member = asking.popleft()
-            number, held_by = progress.work.number, progress.work.held_by
-            if (task := progress.task(member, now)) is not None:
-                member.asks -= 1
-                self._outgoing.to(member.peer, task)
-            again = task is not None and member.asks
-            if (progress.work.number, progress.work.held_by) != (number, held_by) or (again and held_by is None):
-                asking = deque(self._members.asking())  # there may be something for others now
-            elif again:
-                asking.appendleft(member)
+        progress.hand_out(self._members, alone, now)
         progress.end_if_over()
-        self._bury(progress)
         if progress.over:
             self._end(progress.ending or "stopped", now)
 
-    def _do_what_is_asked(self, progress: RunProgress) -> None:
-        """With the next update; what was changed is saved, so that a resumed run begins with it."""
-        for request in self._requests:
-            progress.save_soon()
-            if isinstance(request, ChangeRate):
-                self._rate = Rate(progress.work.samples, request.lr)
-                self._outgoing.to_servers(self._rate)
-                self._outgoing.to_workers(self._rate)
-        self._requests = []
-
-    def _save_for_loops(self, progress: RunProgress) -> None:
-        """Once all have asked for it who keep step, and what they have finished is in an update."""
-        saving = {member.rank: member.saves for member in self._members if member.saves is not None}
-        going_on = any(member.saves is None and not member.over for member in self._members)
-        under_way = any(
-            task.contribution.clock < clock for rank, clock in saving.items() for task in progress.work.tasks(rank)
-        )
-        if saving and not under_way and (self._model.elastic or not going_on):
-            for member in self._members:
-                member.saves = None
-            progress.save_for_loops(list(saving))
-
-    def _bury(self, progress: RunProgress) -> None:
-        """Servers may forget a worker once all that it finished is in an update."""
-        for rank in [rank for rank in self._buried if not progress.work.tasks(rank)]:
-            self._buried.remove(rank)
-            self._outgoing.to_servers(Gone(rank))
-
     def _end(self, outcome: Outcome, now: float) -> None:
         self.outcome, self._over_at = outcome, now
-        self._outgoing.said("counts", None, {"rows": self._counters.taken(now)})
+        self._outgoing.record("counts", None, {"rows": self._counters.taken(now)})
         self._outgoing.to_workers(End(outcome, self.unsaved))
 
     def _dismiss_servers(self, now: float) -> None:
@@ -466,15 +390,6 @@ class Roster:
             for server in self._replicas:
                 self._outgoing.dismiss(server.peer, End(self.outcome or "stopped"))
                 self._replicas.gone(server.peer)
-
-
-def _sizes(hello: WorkerHello) -> tuple[int, int, int]:
-    return hello.samples, hello.held_back, hello.batch_size
-
-
-def _check(hello: WorkerHello) -> None:
-    if hello.rank < 0 or hello.samples < 1 or hello.held_back < 0 or hello.batch_size < 0:
-        raise BadMessage(f"rank {hello.rank} says that it has {hello.samples} samples, and {hello.held_back} held back")
 
 
 def _converted(message: Any, kind: Any) -> Any:

@@ -179,9 +179,9 @@ class WorkScheduler:
         task = self._tasks.get(Contribution(worker, clock))
         return task.stolen_from if task else []
 
-    def computed(self, worker: int, said: Computed, now: float) -> Iterator[Closed]:
+    def computed(self, worker: int, report: Computed, now: float) -> Iterator[Closed]:
         """Forward is over. Raises BadMessage for a contribution that was never begun, or is told twice."""
-        clock, lost, counted = said.clock, said.lost, said.counted
+        clock, lost, counted = report.clock, report.lost, report.counted
         task = self._task(worker, clock)
         if task is None:
             return iter(())
@@ -192,8 +192,8 @@ class WorkScheduler:
         task.counted = task.samples - lost if counted is None else counted
         if not (isfinite(task.counted) and task.counted >= 0):
             raise BadMessage(f"rank {worker} says that {task.counted} of its contribution {clock} counts")
-        task.computed, task.rates, task.finite = True, said.rates, said.finite
-        task.waits, task.carries = said.waits, said.carries
+        task.computed, task.rates, task.finite = True, report.rates, report.finite
+        task.waits, task.carries = report.waits, report.carries
         self._lose(task, lost)
         if task.waits:
             return iter(())

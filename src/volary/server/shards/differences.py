@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.codec._base import FrameCodec
-    from volary.server.shards.memory import BufferPool, PooledBuffer
+    from volary.server.shards.buffer_pool import BufferPool, PooledBuffer
 
 
 class Differences:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.server.protocol.header import Header, MessageKind
 from volary.server.protocol.messages import Beat, Kept, PartialNorms
+from volary.server.shards.buffer_pool import Offer, PooledBuffer
 from volary.server.shards.differences import Differences
-from volary.server.shards.memory import Offer, PooledBuffer
 from volary.server.shards.outbox import Outbox
 from volary.server.shards.shard import (
     Action,
@@ -64,7 +64,7 @@ class Host:
         self._most_bytes = most_bytes or slice_store.forms.most_bytes
         self._lock = threading.Lock()  # of the shard, and of the order in which its decisions are carried out
         self._connections: dict[int, _Connection] = {}
-        self._speaking: set[Outbox] = set()  # that have something to send
+        self._stirring: set[Outbox] = set()  # that have something to send
         self._due: list[tuple[int, Apply | FindNorm]] = []
         self._changed, self._closed = threading.Condition(), False
         self._failed: BaseException | None = None
@@ -95,7 +95,7 @@ class Host:
     def decide(self, step: Step, offer: Offer | None = None, header: Header | None = None) -> list[Apply | FindNorm]:
         """Let the shard take a step and carry out what it decides, but for the updates that are due: they are returned.
 
-        offer: what came behind `header`. What is to be said before an update is said with what comes of it.
+        offer: what came behind `header`. Answers before an update are sent with what comes of it.
         """
         with self._lock:
             due = list[Apply | FindNorm]()
@@ -105,8 +105,8 @@ class Host:
                 else:
                     self._carry_out(action, offer, header)
             if not due:
-                while self._speaking:
-                    self._speaking.pop().stir()
+                while self._stirring:
+                    self._stirring.pop().stir()
             return due
 
     def wants(self, worker: int, header: Header) -> bool:
@@ -147,7 +147,7 @@ class Host:
         """How far all slices are, and what has happened since the last one."""
         with self._lock:
             shard = self.shard
-            said = Beat(
+            beat = Beat(
                 shard.oldest,
                 [(worker, behind, times) for (worker, behind), times in shard.staleness.items()],
                 list(shard.late.items()),
@@ -155,7 +155,7 @@ class Host:
             )
             for counted in (shard.staleness, shard.late, shard.refused):
                 counted.clear()
-            return said
+            return beat
 
     def check(self) -> None:
         """Raise what a thread of the host has failed by."""
@@ -235,12 +235,12 @@ class Host:
             case Respond(peer, answer, sentence):
                 if connection := self._connections.get(peer):
                     connection.outbox.answer(answer, sentence)
-                    self._speaking.add(connection.outbox)
+                    self._stirring.add(connection.outbox)
             case Give(peer, answer):
                 if connection := self._connections.get(peer):
                     kept = slice_store.read_kept(answer.slice, answer.snapshot) if answer.snapshot else None
                     connection.outbox.give(answer, kept)
-                    self._speaking.add(connection.outbox)
+                    self._stirring.add(connection.outbox)
             case Hold(number, contribution):
                 assert offer is not None and header is not None
                 offer.kept = True

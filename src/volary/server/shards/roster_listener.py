@@ -13,12 +13,12 @@ import msgspec
 from volary.comm.control.errors import ConnectionLost
 from volary.errors import PeerLost
 from volary.server.protocol.messages import (
+    Acknowledged,
     Beat,
     Clip,
     Close,
     End,
     Gone,
-    Heard,
     Keep,
     Rate,
     Release,
@@ -40,11 +40,11 @@ Write = Callable[[int, int, list[int]], dict[str, str]]  # snapshot, step, shard
 
 
 class Reports:
-    """What a server says to the roster, in a thread of its own: beats from the first moment, and what it is given."""
+    """What a server says to the roster, in a thread of its own: beats from the first moment, and messages."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._beat: Callable[[], Beat] = lambda: Beat(0)
         self._thread = threading.Thread(target=self._run, name="server-reports", daemon=True)
         self._thread.start()
@@ -53,26 +53,26 @@ class Reports:
         """Let heartbeats report what `beat` gives from now on."""
         self._beat = beat
 
-    def say(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         """Send a message; returns at once."""
-        self._said.put(message)
+        self._waiting.put(message)
 
     def close(self) -> None:
         """Send nothing more to the roster."""
-        self._said.put(None)
+        self._waiting.put(None)
         self._thread.join(JOIN_S)
 
     def _run(self) -> None:
         next_s = time.monotonic()
         while True:
             try:
-                message = self._said.get(timeout=max(0.0, next_s - time.monotonic()))
+                message = self._waiting.get(timeout=max(0.0, next_s - time.monotonic()))
                 if message is None:
                     return
             except queue.Empty:
                 message, next_s = self._beat(), time.monotonic() + BEAT_S
             try:
-                self._connection.send(spoken(message))
+                self._connection.send(encoded(message))
             except ConnectionLost:
                 return  # whoever receives hears of it
 
@@ -94,7 +94,7 @@ class RosterListener:
         if self._again:
             return self._again.pop()
         try:
-            message = heard(self._connection.receive(LOOK_S))
+            message = decoded(self._connection.receive(LOOK_S))
         except TimeoutError:  # counted, not measured: a server that was stopped itself blames nobody
             self._silent_s += LOOK_S
             if self._silent_s >= self._give_up_after_s:
@@ -104,7 +104,7 @@ class RosterListener:
         except ConnectionLost as problem:
             raise PeerLost(f"the driver is gone: {problem}") from None
         self._silent_s = 0.0
-        return None if isinstance(message, Heard) else message
+        return None if isinstance(message, Acknowledged) else message
 
     def welcome(self, within_s: float) -> ToMember:
         """Its first word. Raises PeerLost as `next` does, or if it does not come in time."""
@@ -171,15 +171,15 @@ class RosterOrders:
 
     def _save(self, snapshot: int, step: int, shards: list[int]) -> None:
         try:
-            said = Saved(snapshot, self._write(snapshot, step, shards))
+            report = Saved(snapshot, self._write(snapshot, step, shards))
         except OSError as error:
-            said = Saved(snapshot, {}, str(error))
+            report = Saved(snapshot, {}, str(error))
         except KeyError as error:
-            said = Saved(snapshot, {}, f"{type(error).__name__}: {error}")
-        self._reports.say(said)
+            report = Saved(snapshot, {}, f"{type(error).__name__}: {error}")
+        self._reports.send(report)
 
 
-def heard(plain: Any) -> ToMember:
+def decoded(plain: Any) -> ToMember:
     """A message of the roster. Raises PeerLost if it is none."""
     try:
         message: ToMember = msgspec.convert(plain, ToMember)
@@ -188,6 +188,6 @@ def heard(plain: Any) -> ToMember:
     return message
 
 
-def spoken(message: Any) -> Any:
+def encoded(message: Any) -> Any:
     """A message, with its kind, as it is sent to the roster."""
     return msgspec.to_builtins(message)

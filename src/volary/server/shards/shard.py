@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from volary.server.local import LocalRule
 from volary.server.protocol.clocks import ClockSet
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.messages import Closing, Contribution
 from volary.server.protocol.norms import combined
+from volary.server.shard_rule import ShardRule
 from volary.server.shards.actions import (
     Action,
     Apply,
@@ -41,12 +41,12 @@ __all__ = [
     "Hold",
     "KeepSlice",
     "KeptAll",
-    "LocalRule",
     "NormsFound",
     "ReleaseSlice",
     "Respond",
     "SetValues",
     "Shard",
+    "ShardRule",
 ]
 
 UNSET = -1  # the version of a slice that has no values yet
@@ -94,7 +94,7 @@ class Shard:
         self,
         sizes: Mapping[int, int],
         applied: int = 0,
-        local: LocalRule | None = None,
+        local: ShardRule | None = None,
         shards: Mapping[int, int] | None = None,
     ) -> None:
         self.staleness: Counter[tuple[int, int]] = Counter()
@@ -288,7 +288,7 @@ class Shard:
             return number <= one.version + one.busy
         return one.update_log.settled(contribution) or contribution.worker in self._gone
 
-    def _close_locally(self, one: _Slice, rule: LocalRule) -> None:
+    def _close_locally(self, one: _Slice, rule: ShardRule) -> None:
         waiting = (held for held in one.held if not one.update_log.settled(held))
         if closing := rule.closing(one.update_log.last + 1, waiting):
             one.update_log.close(closing)

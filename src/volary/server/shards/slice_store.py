@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volary.server.shards.memory import BufferPool, Offer, PooledBuffer, Take
+from volary.server.shards.buffer_pool import BufferPool, Offer, PooledBuffer, Take
 from volary.server.update_rule import SliceUpdate
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.channels.channel import Payload
-    from volary.server.shards.memory import BufferPool, PooledBuffer
+    from volary.server.shards.buffer_pool import BufferPool, PooledBuffer
     from volary.store.messages import Known
     from volary.store.protocol import Key
 

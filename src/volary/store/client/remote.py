@@ -14,7 +14,7 @@ from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Slice
-from volary.server.shards.memory import BufferPool
+from volary.server.shards.buffer_pool import BufferPool
 from volary.sharding.ranges import Range
 from volary.store.client.buffers import Entry
 from volary.store.client.control import CONNECT_TIMEOUT_S, Admission, Control, admitted
@@ -161,7 +161,7 @@ class RemoteStore:
             count = entry.pushed
         with self._link.changed:
             for number, values in entry.slices(as_bytes(target)):
-                self._link.pull(number, count if self._sync else self._client.told(number), values)
+                self._link.pull(number, count if self._sync else self._client.held_version(number), values)
         try:
             self._link.wait_for(
                 lambda: self._came(entry) or bool(self._why_never(entry, count)), lambda: f"values of key {entry.key!r}"

@@ -24,7 +24,7 @@ from volary.run.machine.open_files import allow_connections
 from volary.server.protocol.messages import End, ServerHello, ServerWelcome
 from volary.server.shards.forms import Forms, SliceShape, try_out
 from volary.server.shards.host import Host
-from volary.server.shards.roster_listener import Reports, RosterListener, RosterOrders, spoken
+from volary.server.shards.roster_listener import Reports, RosterListener, RosterOrders, encoded
 from volary.server.shards.shard import Shard
 from volary.server.shards.slice_store import Norm, SliceStore
 from volary.server.update_rule import UpdateRule
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from volary.comm.channels.channel import Channel, Listener
     from volary.run.directory import RunDirectory
     from volary.server.protocol.slices import Slice
-    from volary.server.shards.memory import Take
+    from volary.server.shards.buffer_pool import Take
     from volary.session.spec import Strategy
     from volary.train.member.remote_directory import RemoteDirectory
     from volary.train.update.optimizer_rule import Updating
@@ -82,7 +82,7 @@ def serve(
     strategy = Script.read(directory.session).strategy if session is None else session.strategy
     allow_connections(4 * (strategy.workers + strategy.servers))  # others may join
     own = Credentials(directory.key(), life, number, strategy.security)
-    with _Door(strategy, own, address) as door, _joined(own, meet, door) as connection:
+    with _Listener(strategy, own, address) as listener, _joined(own, meet, listener) as connection:
         reports = Reports(connection)
         try:
             hearing = RosterListener(connection, strategy.give_up_after_s)
@@ -104,15 +104,15 @@ def serve(
             checkpoints = Checkpoints(directory.checkpoints)
             if welcome.restore is not None:
                 bring(remote, checkpoints, welcome.restore, lambda name: not is_of_rank(name))
-            slice_store = stored(network, slices, checkpoints, welcome, door.transport.memory)
+            slice_store = stored(network, slices, checkpoints, welcome, listener.transport.memory)
             shard = Shard(
                 {one: slice_store.forms.shapes[one].size_bytes for one in slice_store.numbers},
                 welcome.applied,
                 shards={one.number: one.shard for one in slices},
             )
-            host = Host(shard, slice_store, pulls=network.pulls, report=reports.say)
+            host = Host(shard, slice_store, pulls=network.pulls, report=reports.send)
             shard_writer = ShardWriter(number, layout, network.module, writer(remote, checkpoints))
-            door.open(host)
+            listener.open(host)
             try:
                 RosterOrders(
                     hearing, reports, host, lambda *what: shard_writer.write(slice_store, *what), network.rates.add
@@ -176,7 +176,7 @@ def _awaited(
     return ServedNetwork(module, layout, None if local else said.optimizer, _pulls(strategy), RateChanges())
 
 
-class _Door:
+class _Listener:
     """Where workers connect; those who come before the host is there wait for it."""
 
     def __init__(self, strategy: Strategy, own: Credentials, address: str) -> None:
@@ -193,7 +193,7 @@ class _Door:
         self._host = host
         self._opened.set()
 
-    def __enter__(self) -> _Door:
+    def __enter__(self) -> _Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -208,9 +208,9 @@ class _Door:
 
 
 @contextlib.contextmanager
-def _joined(own: Credentials, meet: tuple[str, int], door: _Door) -> Iterator[Connection]:
+def _joined(own: Credentials, meet: tuple[str, int], listener: _Listener) -> Iterator[Connection]:
     """Be known to the roster for a while."""
-    hello = spoken(ServerHello(own.server, *door.address, os.getpid()))
+    hello = encoded(ServerHello(own.server, *listener.address, os.getpid()))
     connection = Connection.open(*meet, own.key, "roster", hello, own.life, CONNECT_TIMEOUT_S)
     with connection:
         yield connection

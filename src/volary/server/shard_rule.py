@@ -9,7 +9,7 @@ from typing import Protocol
 from volary.server.protocol.messages import Closing, Contribution
 
 
-class LocalRule(Protocol):
+class ShardRule(Protocol):
     """Decides a slice's updates, knowing nothing of other slices."""
 
     def closing(self, number: int, waiting: Iterable[Contribution]) -> Closing | None:

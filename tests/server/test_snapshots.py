@@ -23,7 +23,7 @@ from volary.server.protocol.messages import (
     Saved,
     SaveEnded,
 )
-from volary.server.roster.snapshots import STORE_S
+from volary.server.roster.snapshot import STORE_S
 
 # Evaluation
 
