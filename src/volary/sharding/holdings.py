@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from volary.sharding.groups import RankMesh, leads
 from volary.sharding.ranges import Range
@@ -33,6 +34,11 @@ class Holdings:
         return leads(self.rank)
 
     @property
+    def in_shares(self) -> bool:
+        """Whether some rank keeps less than all."""
+        return any(len(ranks) < self.mesh.size for ranks in self.keepers.values())
+
+    @property
     def kept(self) -> list[Range]:
         """The ranges that this rank keeps."""
         return [part for part, ranks in self.keepers.items() if self.rank in ranks]
@@ -41,3 +47,17 @@ class Holdings:
     def owned(self) -> list[Range]:
         """The ranges that this rank owns."""
         return [part for part, ranks in self.keepers.items() if self.rank == ranks[0]]
+
+    def within(self, part: Range) -> Iterator[tuple[Range, Sequence[int]]]:
+        """What of `part` the same ranks keep, and which these are."""
+        for own, ranks in self._by_name.get(part.name, ()):
+            low, high = max(own.start, part.start), min(own.end, part.end)
+            if low < high:
+                yield Range(part.name, low, high), ranks
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[tuple[Range, Sequence[int]]]]:
+        found: dict[str, list[tuple[Range, Sequence[int]]]] = {}
+        for part, ranks in self.keepers.items():
+            found.setdefault(part.name, []).append((part, ranks))
+        return found

@@ -103,10 +103,10 @@ class Lockstep:
 
     growth: lets batches grow, if they may. held_back: makes this rank's batches of validation data. corrupt: counts
     samples that cannot be read. reads: tells who decodes samples, and where they came from. residuals: those of this
-    rank's codecs.
-    consistency: bsp for a worker alone. group: with a bulletin of this life. steps: the run's length and that of an
-    epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after its step. requests: what
-    else the run is asked to do. histograms: looks at parameters before and after some steps.
+    rank's codecs. consistency: bsp for a worker alone. group: who have the same parameters, and samples of their own.
+    steps: the run's length and that of an epoch, as the feed counts them. asked_to_end: whether this worker was asked
+    to end after its step. requests: what else the run is asked to do. histograms: looks at parameters before and after
+    some steps.
     """
 
     session: Session
@@ -240,7 +240,7 @@ class Lockstep:
 
     def _tell_empty(self) -> None:
         """Nothing of the contribution counted; it is said once, unless nothing of it could be read."""
-        if not self._told_empty and self._agreed.lost < self._batch.total and self.group.leads:
+        if not self._told_empty and self._agreed.lost < self._batch.total and self.recorder.leads:
             self._told_empty = True
             self.recorder.event("warning", text=NOTHING_COUNTED)
 
@@ -248,7 +248,7 @@ class Lockstep:
         if self.session.train.on_nonfinite == "stop" and not self._trying:
             raise not_finite(agreed.not_finite, self.recorder.step + 1, self._origin(agreed), self.saver.newest)
         self.replica.leave_out()
-        if self.group.leads and not self._trying:  # all ranks leave it out
+        if self.recorder.leads and not self._trying:  # all ranks leave it out
             self.recorder.event("skipped", ranks=list(agreed.not_finite))
 
     def _origin(self, agreed: Agreed) -> str:
@@ -307,7 +307,7 @@ class Lockstep:
             if isinstance(request, ChangeRate):
                 self.replica.settle()
                 was = self.update.change_rate(request.lr)
-                if self.group.leads:
+                if self.recorder.leads:
                     self.recorder.event("changed", setting="optimizer.lr", was=was, now=request.lr)
         return requested
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from volary.comm.memory.returned import ReturnedMemory
 from volary.comm.sums.owned import Division
 from volary.comm.sums.route import Memory
 from volary.exchange.gradients.plan import parts_in
-from volary.sharding.ranges import Range
 
 if TYPE_CHECKING:
     from volary.comm.sums.hops import Piece
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.plan import BucketPlan
     from volary.sharding.holdings import Holdings
+    from volary.sharding.ranges import Range
 
 
 class OwnedValues:
@@ -25,11 +24,9 @@ class OwnedValues:
     """
 
     def __init__(self, holdings: Holdings, *, frees: bool) -> None:
+        assert all(len(ranks) == 1 for ranks in holdings.keepers.values()), "a range has several keepers"
         self.rank, self.ranks, self.frees = holdings.rank, holdings.mesh.size, frees
-        self._owners: dict[str, list[tuple[Range, int]]] = {}
-        for part, (owner, *others) in holdings.keepers.items():
-            assert not others, f"{part} has several keepers"
-            self._owners.setdefault(part.name, []).append((part, owner))
+        self._holdings = holdings
         self._returned: dict[str, ReturnedMemory] = {}  # by the first parameter of a bucket
 
     def memory(self, plan: BucketPlan) -> Memory:
@@ -52,7 +49,7 @@ class OwnedValues:
         """Of the values from `start` to `end` of a bucket; its head is everybody's."""
         owned: list[list[Piece]] = [[] for _ in range(self.ranks)]
         for at, part in parts_in(plan, start, end):
-            for own, rank in self._within(part):
+            for own, (rank,) in self._holdings.within(part):
                 low, high = (at - start + value - part.start for value in (own.start, own.end))
                 if owned[rank] and owned[rank][-1][1] == low:
                     low, _ = owned[rank].pop()
@@ -61,10 +58,4 @@ class OwnedValues:
 
     def kept(self, part: Range) -> list[Range]:
         """What this rank keeps of `part`."""
-        return [own for own, rank in self._within(part) if rank == self.rank]
-
-    def _within(self, part: Range) -> Iterator[tuple[Range, int]]:
-        for own, rank in self._owners.get(part.name, ()):
-            low, high = max(own.start, part.start), min(own.end, part.end)
-            if low < high:
-                yield Range(part.name, low, high), rank
+        return [own for own, ranks in self._holdings.within(part) if self.rank in ranks]

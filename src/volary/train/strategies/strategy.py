@@ -55,7 +55,7 @@ def build_strategy(
         return SingleWorker(recorder, _whole(update, recorder))
     warms_up = settings.codec.at(0) != settings.codec
     private = update is None or update.changes_gradients
-    owned = OwnedValues(part.holdings, frees=part.frees_gradients) if part.holdings.mesh.shard > 1 else None
+    owned = OwnedValues(part.holdings, frees=part.frees_gradients) if part.holdings.in_shares else None
     ground = settings.exchange.ground(group, owned)
     terms = StrategySettings(settings, part.module, recorder, ground, state, private, steps)
     if settings.consistency.pushes is Push.PARAMETERS:

@@ -62,9 +62,10 @@ def assemble(
     corrupt = Corrupt(length, data.skip_corrupt, recorder, group.bulletin)
     samples = readable(session, model.samples, corrupt.tell)
     watch_queue(recorder, model.samples)
-    feed = Feed(
-        samples, data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed, shuffle=data.shuffle
-    )
+    part = session.strategy.partition.part(model.module, group.rank, group.size)
+    replicas = group.along(part.holdings.mesh, "data", "shard")
+    seed, rank, ranks = session.train.seed, replicas.rank, replicas.size
+    feed = Feed(samples, data.batch_size, rank=rank, world_size=ranks, seed=seed, shuffle=data.shuffle)
     steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
     feed.limit(steps)
     recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
@@ -80,7 +81,6 @@ def assemble(
     if consistency.at(0, 0.0).updates:
         optimizer = own[OPTIMIZER] = PerWorkerState(OPTIMIZER, update)
         parts[PRECISION] = own[PRECISION] = PerWorkerState(PRECISION, precision)
-    part = session.strategy.partition.part(model.module, group.rank, group.size)
     replica = build_strategy(
         session.strategy,
         part,
@@ -92,7 +92,7 @@ def assemble(
             passes=session.train.accumulate,
             samples=lambda: feed.given,
             on_nonfinite=session.train.on_nonfinite,
-            estimate=estimate.of(data.batch_size / group.size) if estimate else None,
+            estimate=estimate.of(data.batch_size / ranks) if estimate else None,
         ),
     )
     saver = SessionParts(
@@ -107,15 +107,15 @@ def assemble(
     )
     lockstep = Lockstep(
         session=session,
-        group=group,
+        group=replicas,
         device=device,
         flow=model.flow("train"),
         feed=feed,
         growth=growth,
         held_back=HeldBack(
             model,
-            group.rank,
-            group.size,
+            rank,
+            ranks,
             teller(recorder, "test"),
             lambda samples: tell_dropped(samples, "test", recorder),
         ),
@@ -143,6 +143,6 @@ def assemble(
         flow=lockstep.flow,
         device=device,
         precision=precision,
-        workers=group.size,
+        workers=ranks,
     )
     return replace(made, learn=part.learn)

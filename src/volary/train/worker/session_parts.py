@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from volary.naming import named_buffers
 from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
-from volary.sharding.groups import LEADER, leads
+from volary.sharding.groups import LEADER
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState, optimizer_file
 from volary.train.state.rank_state import rank_states
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class SessionParts:
     """See `volary.train.coordinator.Saver`. Of workers that keep step; `saver` writes them.
 
-    part: what a rank runs. update: of what it keeps. Rank 0 writes the parameters, what the optimiser remembers, and
-    `parts`, which all ranks hold alike. Each rank adds its random generators, the network's buffers, and `own`; where
-    it keeps a share, what the optimiser remembers of that.
+    part: what a rank runs. update: of what it keeps. Rank 0 writes the parameters and `parts`, which all ranks hold
+    alike; each rank its random generators, the network's buffers, `own`, and what the optimiser remembers of what it
+    owns.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SessionParts:
         progress: Progress,
     ) -> None:
         self._saver, self._bulletin, self._recorder = saver, bulletin, recorder
-        self._module, self._shares = part.module, part.holdings.mesh.shard > 1
+        self._module, self._holdings = part.module, part.holdings
         self._update, self._parts, self._own = update, parts, own
         self._progress = progress
         self.late = DeferredTensors()
@@ -65,7 +65,7 @@ class SessionParts:
         self._saver.save(CheckpointParts(self._rank_state, self._alike, self._kept), metric, last=last)
 
     def resume(self) -> Manifest | None:
-        found = self._saver.find(whole=self._shares)
+        found = self._saver.find(whole=self._holdings.in_shares)
         if found is None:
             return None
         manifest, folder = found
@@ -81,18 +81,17 @@ class SessionParts:
 
     def _alike(self) -> Iterator[tuple[str, Content]]:
         yield WEIGHTS, weights_content(weights_of(self._module))
-        if not self._shares:
-            yield OPTIMIZER, state_content(self._update.state())
         yield SHARED, state_content({name: part.state() for name, part in self._parts.items()})
         yield ROSTER, self._progress.packed(self._recorder.step)
 
     def _kept(self) -> Iterator[tuple[str, Content]]:
-        if self._shares:
-            yield optimizer_file(f"worker-{self._saver.rank}"), state_content(self._update.state())
+        if self._holdings.owned:
+            name = optimizer_file(f"worker-{self._saver.rank}") if self._holdings.in_shares else OPTIMIZER
+            yield name, state_content(self._update.state())
 
     def _restore(self, manifest: Manifest, folder: Path) -> None:
-        first, parts = leads(self._saver.rank), {"update": self._update, **self._parts}
-        if self._shares:
+        first, parts = self._holdings.leads, {"update": self._update, **self._parts}
+        if self._holdings.in_shares:
             parts.pop("update").restore(OptimizerState.read(folder, manifest).plain())
         if first:
             load_weights(self._module, SavedWeights(folder, manifest))
