@@ -34,6 +34,12 @@ def session(**settings):
     )
 
 
+def test_a_run_without_a_name_is_called_after_network_and_data():
+    source = {"name": "synthetic", "shape": [3, 8, 8], "classes": 3, "samples": 20}
+    made = [create(session(network=one, source=source, run={"name": None})).name for one in ("lenet", "resnet18")]
+    assert made == ["lenet-synthetic-1", "resnet18-synthetic-1"]
+
+
 def test_more_workers_than_samples_are_refused_and_no_run_is_made():
     few = {"name": "synthetic", "shape": [4], "samples": 3}
     with pytest.raises(SettingError, match=r"strategy.workers is 4, more than the 3 samples of the training data"):

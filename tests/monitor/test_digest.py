@@ -133,3 +133,8 @@ def test_code_of_the_users_own_is_named_without_its_folder(tmp_path):
         f"network:\n  name: {tmp_path}/mlp.py:Mlp\ndata:\n  source:\n    name: rings:Rings in {tmp_path}\n"
     )
     assert outline(tmp_path / "session.yaml").sentence() == "mlp.py:Mlp on rings:Rings"
+
+
+def test_a_network_of_the_zoo_that_has_a_depth_is_named_with_it(tmp_path):
+    (tmp_path / "session.yaml").write_text("network:\n  name: resnet\n  depth: 18\ndata:\n  source: digits\n")
+    assert outline(tmp_path / "session.yaml").sentence() == "resnet18 on digits"

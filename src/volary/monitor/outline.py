@@ -86,11 +86,12 @@ def _outline(settings: Mapping[str, str]) -> Outline:
     def name(setting: str) -> str:
         return settings.get(setting, "")
 
+    network = _called(name("network"))
     axes = [name(f"strategy.{axis}") for axis in AXES]
     rate = settings.get("optimizer.lr")
     return Outline(
         own_loop=_called(own_loop(settings)),
-        network=_called(name("network")),
+        network=network if ":" in network else network + name("network.depth"),
         source=_called(name("data.source")),
         batch_size=settings.get("data.batch_size", ""),
         optimizer=name("optimizer") + (f" lr {rate}" if rate else ""),
