@@ -43,10 +43,10 @@ class Members:
         return random.choice(candidates) if candidates else None
 
 
-def newest_step(folder: Path, life: int) -> int:
-    """The step that the run's start number `life` is at; 0 before its first."""
+def newest_step(folder: Path, attempt: int) -> int:
+    """The step that the run's start number `attempt` is at; 0 before its first."""
     info = _info(folder)
-    if int(info.get("life", -1)) < life:
+    if int(info.get("life", -1)) < attempt:
         return 0
     with suppress(Exception), RunReader(_directory(folder)) as reader:  # it is being written
         return max(reader.last_step(), int(info.get("steps_now", 0)))

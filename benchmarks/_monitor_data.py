@@ -43,7 +43,7 @@ def large_run(folder: Path, points: int) -> RunDirectory:
     session = Session(network="lenet", data={"source": "digits"}, strategy={"workers": WORKERS})
     directory = RunDirectory.create(folder, "large", "", session.to_yaml())
     journal = Journal(directory.database)
-    journal.start_life(0)
+    journal.start_attempt(0)
     journal.event("started")
     journal.close()
     with closing(sqlite3.connect(directory.database)) as database:
@@ -63,7 +63,7 @@ def many_runs(folder: Path, count: int) -> None:
 
 def _finish(directory: RunDirectory, steps: int) -> None:
     journal = Journal(directory.database)
-    journal.life = 0
+    journal.attempt = 0
     now = time.time()
     journal.note(
         state="finished", workers=WORKERS, started_at=now - 60, ended_at=now, steps_done=steps, steps_planned=steps

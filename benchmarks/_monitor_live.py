@@ -72,7 +72,7 @@ def _made(folder: Path, name: str, workers: int) -> Iterator[Journal]:
     session = Session(network="lenet", data={"source": "digits"}, strategy={"workers": workers})
     directory = RunDirectory.create(folder, name, "", session.to_yaml())
     journal = Journal(directory.database)
-    journal.start_life(0)
+    journal.start_attempt(0)
     journal.note(state="finished", workers=workers, started_at=1e9, ended_at=1e9 + 60, steps_done=10, metric="accuracy")
     journal.steps(_row(step, rank) for step in range(1, 11) for rank in range(workers))
     yield journal
@@ -101,7 +101,7 @@ def update_s(browser: Browser, link: str, directory: RunDirectory, times: int = 
     page.goto(f"{link}#/run/{directory.name}")
     page.get_by_text(re.compile(r"^step 10\b")).wait_for()
     journal = Journal(directory.database)
-    journal.continue_life()
+    journal.continue_attempt()
     journal.note(state="running")
     spent = []
     for step in range(11, 11 + times):

@@ -54,7 +54,7 @@ def main(workers: int) -> None:
     allow_connections(4 * workers)
     directory = RunDirectory.create(Path("runs"), "it", "it", "network: softmax\n")
     journal = Journal(directory.database)
-    journal.start_life(0)
+    journal.start_attempt(0)
     settings = RosterSettings(
         workers=workers,
         servers=1,

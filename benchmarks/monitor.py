@@ -139,7 +139,7 @@ def _spent_s(write: Callable[[Journal, int], None], count: int) -> float:
     """Seconds of a core for so many, written a part at a time."""
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "run.sqlite")
-        journal.start_life(0)
+        journal.start_attempt(0)
         before = time.process_time()
         for at in range(0, count, TOGETHER):
             write(journal, at)

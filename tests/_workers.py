@@ -58,10 +58,10 @@ _PR_SET_PDEATHSIG = 1
 _group: Group | None = None  # of a worker's process
 
 
-def joined(life: int = 0) -> Group:
-    """The group of all workers of the call, in one of them; another life sees nothing that is posted in this one."""
+def joined(attempt: int = 0) -> Group:
+    """The group of all workers of the call, in one of them; another attempt sees nothing that is posted in this one."""
     assert _group is not None, "this is no worker of a test"
-    return _group.within(f"life {life}")
+    return _group.within(f"life {attempt}")
 
 
 def alone() -> Group:

@@ -56,13 +56,13 @@ def before(rank: int, world_size: int, name: str, *arguments: str) -> dict[str, 
     return run(name, "plain.py", *arguments)
 
 
-def after(rank: int, world_size: int, name: str, *arguments: str, life: int = 0) -> dict[str, Any]:
+def after(rank: int, world_size: int, name: str, *arguments: str, attempt: int = 0) -> dict[str, Any]:
     def train(worker: Any) -> dict[str, Any]:
         init._worker = None  # another run of this process's
         init.offer(lambda: worker)
         return run(name, "distributed.py", *arguments)
 
-    return call(train, rank, world_size, life)[0]
+    return call(train, rank, world_size, attempt)[0]
 
 
 def assert_equal(found: dict[str, Any], alone: dict[str, Any]) -> None:
@@ -84,8 +84,8 @@ def test_two_workers_learn_what_the_script_learnt_before(workers, name):
 
 
 def save_and_resume(rank: int, world_size: int) -> dict[str, Any]:
-    after(rank, world_size, "classification", "--epochs", "2", "--save", "kept.pt", life=0)
-    return after(rank, world_size, "classification", "--epochs", "4", "--resume", "kept.pt", life=1)
+    after(rank, world_size, "classification", "--epochs", "2", "--save", "kept.pt", attempt=0)
+    return after(rank, world_size, "classification", "--epochs", "4", "--resume", "kept.pt", attempt=1)
 
 
 @pytest.mark.slow  # as above

@@ -71,7 +71,7 @@ def test_names_are_those_of_the_network_however_it_is_wrapped(wrap):
 
 
 def loop(worker: Any, wrap: Callable[[nn.Module], nn.Module], die: bool) -> dict[str, Any]:
-    """Six steps of a network whose wrapper may be another in each life; saves after the third, and may die there."""
+    """Six steps of a network whose wrapper may be another in each attempt; saves after the third, and may die there."""
     torch.manual_seed(1)
     model = wrap(Net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -91,7 +91,7 @@ def loop(worker: Any, wrap: Callable[[nn.Module], nn.Module], die: bool) -> dict
     return {name: one.clone() for name, one in weights_of(model).items()}
 
 
-def life(rank: int, number: int, folder: Path, wrapper: str, *, die: bool = False) -> dict[str, Any]:
+def attempt(rank: int, number: int, folder: Path, wrapper: str, *, die: bool = False) -> dict[str, Any]:
     strategy = {
         "workers": 2,
         "codec": {"fc.*": {"name": "onebit", "warm_up_samples": 0}},
@@ -110,11 +110,11 @@ CHANGES = [("compiled", "plain"), ("plain", "compiled within"), ("compiled and p
 
 
 def in_two_lives(rank: int, world_size: int) -> Any:
-    whole = life(rank, 0, Path("../whole"), "plain")
+    whole = attempt(rank, 0, Path("../whole"), "plain")
     found = []
     for number, (before, after) in enumerate(CHANGES):
-        life(rank, 2 * number + 1, Path(f"../cut-{number}"), before, die=True)
-        found.append(life(rank, 2 * number + 2, Path(f"../cut-{number}"), after))
+        attempt(rank, 2 * number + 1, Path(f"../cut-{number}"), before, die=True)
+        found.append(attempt(rank, 2 * number + 2, Path(f"../cut-{number}"), after))
     checkpoints = Checkpoints(Path("../cut-0"))
     saved = SavedWeights(checkpoints.path(SAVED_AT), checkpoints.manifest(SAVED_AT))
     return whole, found, sorted(saved)

@@ -13,7 +13,7 @@ from volary.errors import RunError
 from volary.placement import Place
 
 PLACE = Place(
-    launcher="torchrun", rank=1, world_size=2, local_rank=1, node=0, life=0, meet="localhost:29500", launch="none"
+    launcher="torchrun", rank=1, world_size=2, local_rank=1, node=0, attempt=0, meet="localhost:29500", launch="none"
 )
 KEY = secrets.token_bytes(32)
 

@@ -86,7 +86,7 @@ def test_run_that_begins_again_for_want_of_a_checkpoint_says_so(directory):
         with pytest.raises(WorkerLost):
             drive(directory, NoServers())
     with RunReader(directory) as reader:
-        told = [(event.life, event.data["text"]) for event in reader.events(kind="warning")]
+        told = [(event.attempt, event.data["text"]) for event in reader.events(kind="warning")]
     assert told == [(1, "the run has no checkpoint yet: training begins at step 0")]
 
 

@@ -399,9 +399,9 @@ def test_verdict_is_the_file_of_this_life_or_what_the_goodbye_carried(directory)
     watch.on_beat(1, WorkerBeat(step=8, phase="between steps", progress=9, bye=said(1, "finished", step=8)))
     said(0, "finished", step=8).write(directory.verdicts)
     said(2, "finished", step=3).write(directory.verdicts)
-    found = read_verdicts(directory, watch, life=0)
+    found = read_verdicts(directory, watch, attempt=0)
     assert {rank: verdict.step for rank, verdict in found.items()} == {0: 8, 1: 8, 2: 3}
-    assert set(read_verdicts(directory, watch, life=1)) == {1}
+    assert set(read_verdicts(directory, watch, attempt=1)) == {1}
 
 
 @dataclass

@@ -104,7 +104,7 @@ def test_a_run_that_diverged_is_resumed_with_a_lower_rate(directory):
     assert rates(directory) == [0.01] * 8
 
 
-@pytest.mark.slow  # a life
+@pytest.mark.slow  # an attempt
 def test_what_the_workers_refuse_is_taken_back(directory, capfd):
     text = directory.session.read_text()
     with pytest.raises(BadInput, match="checkpoint's"):
@@ -114,7 +114,7 @@ def test_what_the_workers_refuse_is_taken_back(directory, capfd):
     assert "settings changed" not in capfd.readouterr().out
 
 
-@pytest.mark.slow  # a life with a server
+@pytest.mark.slow  # an attempt with a server
 def test_a_finished_run_becomes_longer_with_servers_too(directory):
     ended = resume(directory, NoWatcher(), ["train.steps=8", "strategy.exchange=server"])
     assert (ended.state, ended.step) == ("finished", 8)

@@ -143,7 +143,7 @@ def test_start_that_others_wait_for_may_take_its_own_time():
 @pytest.mark.parametrize(("stuck_after_s", "bound_s"), [(3, 120), (600, 600)])
 def test_first_step_of_a_life_may_take_as_long_as_the_start_or_as_any_other(stuck_after_s, bound_s):
     play = Play(steps=0, rules=replace(RULES, stuck_after_s=stuck_after_s))
-    play.say(0, "exchange", step=500)  # no rows: no step was done in this life
+    play.say(0, "exchange", step=500)  # no rows: no step was done in this attempt
     play.say(1, "forward", step=500)
     assert play.go_on(bound_s - 1) == []
     assert len(play.go_on(2)) == 1

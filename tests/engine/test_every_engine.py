@@ -27,7 +27,7 @@ from volary.run.launch.assignment import Assignment
 given = Assignment.found(os.environ)
 number = os.environ.get("VOLARY_SERVER") or str(find().rank)
 draft = pathlib.Path("told-" + number + "." + str(os.getpid()))
-draft.write_text(json.dumps([str(given.directory), given.meeting.address, given.meeting.life, given.job, os.getpid()]))
+draft.write_text(json.dumps([str(given.directory), given.meeting.address, given.meeting.attempt, given.job, os.getpid()]))
 draft.rename("told-" + number)
 """
 STAY = TELL + "import signal\nsignal.pause()\n"
@@ -48,7 +48,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 def wish() -> Launch:
     directory = RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
-    meeting = Meeting("127.0.0.1", 1234, life=3, server_life="one")
+    meeting = Meeting("127.0.0.1", 1234, attempt=3, server_life="one")
     command = [sys.executable, "-c", TELL]
     return Launch(role="worker", directory=directory, command=command, count=2, meeting=meeting, job="module:job")
 

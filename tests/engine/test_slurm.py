@@ -158,7 +158,7 @@ def test_job_that_is_requeued_goes_on_with_its_run():
     with running(*command) as again:
         assert again.ended().status == 0, again.text()
     assert (state(directory), last_step(directory)) == ("finished", 60)
-    assert [event.life for event in events(directory, "resumed")] == [1]
+    assert [event.attempt for event in events(directory, "resumed")] == [1]
 
 
 @pytest.mark.slow  # a cluster of its own, which loses a node

@@ -86,8 +86,8 @@ class Run:
 
     def __init__(self, command: Sequence[str], name: str = "it", **how: Any) -> None:
         self.directory = RunDirectory(Path("runs") / name)
-        self.life = life_of(self.directory) + 1
-        self._out, self._err = Path(f"out-{self.life}"), Path(f"err-{self.life}")
+        self.attempt = life_of(self.directory) + 1
+        self._out, self._err = Path(f"out-{self.attempt}"), Path(f"err-{self.attempt}")
         variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), *_further_paths()])}
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(command, env=variables, stdout=out, stderr=err, **how)
@@ -104,8 +104,8 @@ class Run:
         return value
 
     def wait_for_step(self, step: int) -> int:
-        """Wait until this life of the run has recorded `step`; the step that it is at by then."""
-        self.wait_until(lambda: life_of(self.directory) >= self.life and last_step(self.directory) >= step)
+        """Wait until this attempt of the run has recorded `step`; the step that it is at by then."""
+        self.wait_until(lambda: life_of(self.directory) >= self.attempt and last_step(self.directory) >= step)
         self.started |= descendants(self.process.pid) | self._workers()
         return last_step(self.directory)
 
@@ -163,7 +163,7 @@ def _further_paths() -> list[str]:
 
 
 def life_of(directory: RunDirectory) -> int:
-    """The run's newest life; -1 before the first."""
+    """The run's newest attempt; -1 before the first."""
     if not directory.database.exists():
         return -1
     with RunReader(directory) as reader:

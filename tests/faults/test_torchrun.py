@@ -36,7 +36,7 @@ def torchrun(*arguments: str, workers: int = 2, max_restarts: int = 6) -> tuple[
 
 
 def workers_of(agent: int) -> dict[int, psutil.Process]:
-    """The worker processes of this life, by rank."""
+    """The worker processes of this attempt, by rank."""
     found = {}
     for process in descendants(agent):
         try:
@@ -47,28 +47,30 @@ def workers_of(agent: int) -> dict[int, psutil.Process]:
     return found
 
 
-def kill_rank_1(run, life: int) -> None:
-    """Kill rank 1 once this life has done 5 steps; prove that it was there and is gone, and that a new life begins."""
-    run.life = life
-    resumed_at = max((event.data["from_step"] for event in events(run.directory, "resumed")), default=0) if life else 0
+def kill_rank_1(run, attempt: int) -> None:
+    """Kill rank 1 once this attempt has done 5 steps; prove that it was there, is gone, and a new attempt begins."""
+    run.attempt = attempt
+    resumed_at = (
+        max((event.data["from_step"] for event in events(run.directory, "resumed")), default=0) if attempt else 0
+    )
     run.wait_for_step(resumed_at + 5)
     victim = workers_of(run.process.pid)[1]
     assert lives(victim)
     victim.send_signal(signal.SIGKILL)
     run.wait_until(lambda: not lives(victim), at_most_s=5)
-    run.wait_until(lambda: life_of(run.directory) == life + 1, at_most_s=60)
+    run.wait_until(lambda: life_of(run.directory) == attempt + 1, at_most_s=60)
 
 
 def run_killed(kills: int, steps: int) -> None:
     with running(*torchrun(session(steps=steps, pace_s=0.02))) as run:
         run.wait_until(lambda: life_of(run.directory) == 0)
-        for life in range(kills):
-            kill_rank_1(run, life)
+        for attempt in range(kills):
+            kill_rank_1(run, attempt)
         ended = run.ended(at_most_s=90)
         assert ended.status == 0, run.text()
         assert (state(run.directory), last_step(run.directory)) == ("finished", steps)
         assert life_of(run.directory) == kills
-        assert [event.life for event in events(run.directory, "failed")] == list(range(kills))
+        assert [event.attempt for event in events(run.directory, "failed")] == list(range(kills))
         assert "rank 1" in events(run.directory, "failed")[0].data["message"]
 
 
@@ -76,8 +78,8 @@ def run_killed(kills: int, steps: int) -> None:
 def test_worker_killed_under_torchrun_recovers_and_the_runs_own_sockets_are_closed_to_strangers():
     with running(*torchrun(session(steps=120, pace_s=0.02))) as run:
         run.wait_until(lambda: life_of(run.directory) == 0)
-        kill_rank_1(run, life=0)
-        run.life = 1
+        kill_rank_1(run, attempt=0)
+        run.attempt = 1
         run.wait_for_step(5)
         ours = {one.pid for one in descendants(run.process.pid)}  # the agent's own store is torchrun's
         ends = listeners(ours)
@@ -151,7 +153,7 @@ def test_whoever_writes_to_the_launchers_store_decides_nothing(tmp_path_factory,
         with KeyedServer(directory.key(), {"pulse": Echo()}) as server:
             entry = {"host": server.address[0], "port": server.address[1], "run": str(directory.path)}
             attacker.set("volary/run", str(directory.path))
-            attacker.set("volary/meet", json.dumps(entry | {"life": 0, "server_life": server.life}))
+            attacker.set("volary/meet", json.dumps(entry | {"attempt": 0, "server_life": server.life}))
             start()
             statuses = [process.wait(timeout=180) for process in processes]
     said = "".join(Path(f"said-{rank}").read_text() for rank in range(2))
@@ -243,7 +245,7 @@ def test_a_stranger_who_overwrites_the_launchers_store_all_the_time_is_joined_by
         attacker = dist.TCPStore("localhost", store.port, is_master=False)
         with KeyedServer(directory.key(), {"pulse": Echo(), "board": Echo()}) as server:
             here = {"host": server.address[0], "port": server.address[1]}
-            known = json.dumps(here | {"run": str(directory.path), "life": 0, "server_life": server.life})
+            known = json.dumps(here | {"run": str(directory.path), "attempt": 0, "server_life": server.life})
             values = [json.dumps(here), known, str(directory.path), "", "[1", '{"host": "", "port": 0}', "\0" * 4096]
             attack = threading.Thread(target=overwrite, args=(attacker, values, done))
             attack.start()

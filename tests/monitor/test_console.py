@@ -140,13 +140,13 @@ def test_that_the_run_was_asked_to_stop_is_said_at_once(quiet):
 def test_a_resumed_run_does_not_tell_its_earlier_life_again():
     directory, out = new_run(), io.StringIO()
     with journal(directory) as run:
-        run.start_life(0)
+        run.start_attempt(0)
         started(run, 46)
         run.steps(rows(1, 30))
         run.event("suspect", 1, 25, reason="rank 1 (host a) has been silent for 5 s")
         evaluated(run, 30, 0.9)
         finished(run, 30, "stopped")
-        run.start_life(23)
+        run.start_attempt(23)
         started(run, 46)
         console = Console(stream=out)
         console.started(directory)
@@ -196,7 +196,7 @@ def test_a_start_that_takes_long_is_told_with_what_it_waits_for():
     directory, out, now = new_run(), io.StringIO(), [0.0]
     plain = Plain(out, clock=lambda: now[0])
     with journal(directory) as run, directory.lock():
-        run.start_life(0)
+        run.start_attempt(0)
         started(run)
         follower = Follower(directory)
 
@@ -216,7 +216,7 @@ def test_a_start_that_takes_long_is_told_with_what_it_waits_for():
         assert shown_at(30) == ["starting: rank 1 is importing torch"]
         run.steps(rows(1, 2))
         assert [line for line in shown_at(60) if line.startswith("starting")] == []
-        run.start_life(0)  # what an earlier life did says nothing of this one
+        run.start_attempt(0)  # what an earlier attempt did says nothing of this one
         run.event("started")
         assert shown_at(90) == ["starting: 0 of 2 workers connected"]
         follower.close()

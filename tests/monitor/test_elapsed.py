@@ -20,14 +20,14 @@ EARLIER_S = 50.0
 
 def attempt(run: Journal, began: float, *, ended: float | None) -> None:
     """From `began` to `ended`, or still running."""
-    run.start_life(0)
+    run.start_attempt(0)
     run.note(state="running", started_at=began)
     run.event("started")
     if ended is not None:
         run.event("stopped")
         run.note(state="stopped", ended_at=ended)
-    run._database.execute("UPDATE events SET at = ? WHERE life = ? AND kind = 'started'", (began, run.life))
-    run._database.execute("UPDATE events SET at = ? WHERE life = ? AND kind = 'stopped'", (ended, run.life))
+    run._database.execute("UPDATE events SET at = ? WHERE life = ? AND kind = 'started'", (began, run.attempt))
+    run._database.execute("UPDATE events SET at = ? WHERE life = ? AND kind = 'stopped'", (ended, run.attempt))
 
 
 def views_of(directory: RunDirectory) -> dict[str, float | None]:

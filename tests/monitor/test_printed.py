@@ -49,19 +49,19 @@ def test_the_verdict_that_the_command_tells_anyway_is_not_shown_twice(log):
     assert printed.lines(last=True) == []
 
 
-def own_run(life: int) -> RunDirectory:
+def own_run(attempt: int) -> RunDirectory:
     directory = RunDirectory.create(Path("runs"), "own", "", "program: train.py\nstrategy: {workers: 2}\n")
     journal = Journal(directory.database)
-    for _ in range(life + 1):
-        journal.start_life(0)
+    for _ in range(attempt + 1):
+        journal.start_attempt(0)
     journal.close()
     return directory
 
 
-@pytest.mark.parametrize(("life", "shown"), [(0, ["earlier", "now"]), (1, ["now"])])
+@pytest.mark.parametrize(("attempt", "shown"), [(0, ["earlier", "now"]), (1, ["now"])])
 @pytest.mark.parametrize("quiet", [True, False])
-def test_the_console_shows_what_rank_0_prints_in_this_life(life, shown, quiet):
-    directory, stream = own_run(life), io.StringIO()
+def test_the_console_shows_what_rank_0_prints_in_this_life(attempt, shown, quiet):
+    directory, stream = own_run(attempt), io.StringIO()
     add(directory.log(0), "earlier\n")
     add(directory.log(1), "of another rank\n")
     console = Console(quiet, stream)

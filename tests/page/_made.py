@@ -125,7 +125,7 @@ def failed_run() -> RunDirectory:
     directory = new_run("failed-1")
     reason = "my_net.py:15 in forward: RuntimeError: mat1 and mat2 shapes cannot be multiplied"
     with journal(directory) as run:
-        run.start_life(0)
+        run.start_attempt(0)
         started(run)
         run.steps(rows(1, 5))
         finished(run, 5, "failed", f"{reason}\n  rank 1 (host bee) at step 5, in forward")

@@ -107,7 +107,7 @@ def test_tabs_that_never_read_hold_nobody_up_and_cost_the_server_no_memory():
             deaf.enter_context(asking(server, "/api/live?run=slow-1"))
         deaf.enter_context(asking(server, "/static/page.js", ASKED))
         with journal(directory) as run:
-            run.continue_life()
+            run.continue_attempt()
             for step in range(101, 131):
                 run.steps(rows(step, step))
                 assert server.ask("steps", run="slow-1")["last"] == step

@@ -24,7 +24,7 @@ RECORDED = [
             "VOLARY_LIFE": "1",
             "VOLARY_MEET": "127.0.0.1:40123",
         },
-        {"rank": 2, "world_size": 3, "local_rank": 2, "node": 0, "life": 1},
+        {"rank": 2, "world_size": 3, "local_rank": 2, "node": 0, "attempt": 1},
     ),
     Recorded(
         "lab",
@@ -60,7 +60,7 @@ RECORDED = [
             "TORCHELASTIC_RESTART_COUNT": "2",
             "TORCHELASTIC_RUN_ID": "none",
         },
-        {"rank": 1, "world_size": 2, "local_rank": 1, "node": 0, "life": 2, "meet": "localhost:41229"},
+        {"rank": 1, "world_size": 2, "local_rank": 1, "node": 0, "attempt": 2, "meet": "localhost:41229"},
     ),
     Recorded(
         "mpi",
@@ -107,7 +107,7 @@ RECORDED = [
             "VOLARY_HOSTS_NODE": "1",
             "VOLARY_LIFE": "1",
         },
-        {"rank": 3, "world_size": 4, "local_rank": 1, "node": 1, "life": 1, "beside": 2},
+        {"rank": 3, "world_size": 4, "local_rank": 1, "node": 1, "attempt": 1, "beside": 2},
     ),
     Recorded(
         "ray",

@@ -49,7 +49,9 @@ LOCAL = {
 
 def test_volarys_own_engine_is_recognised():
     place = find(LOCAL)
-    assert place == Place(launcher="local", rank=2, world_size=3, local_rank=2, node=0, life=1, meet="127.0.0.1:40123")
+    assert place == Place(
+        launcher="local", rank=2, world_size=3, local_rank=2, node=0, attempt=1, meet="127.0.0.1:40123"
+    )
     assert place.meet_at == ("127.0.0.1", 40123)
 
 
@@ -61,7 +63,7 @@ def test_torchrun_is_recognised_with_its_restarts():
         world_size=2,
         local_rank=1,
         node=0,
-        life=2,
+        attempt=2,
         meet="localhost:41229",
         launch=place.launch,
         beside=2,

@@ -26,7 +26,7 @@ def test_a_rank_of_a_lab_knows_its_place_and_its_address():
         world_size=4,
         local_rank=1,
         node=1,
-        life=0,
+        attempt=0,
         meet="/proc/self/fd/5",
         address="10.0.0.2",
         writes_log=True,

@@ -231,22 +231,22 @@ class Prune(Save):
 
 
 class Judge:
-    """A worker's verdict over that of its earlier life."""
+    """A worker's verdict over that of its earlier attempt."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def prepare(self) -> None:
-        """The earlier life's."""
-        Verdict(rank=1, outcome="stopped", step=7, life=0).write(self.folder, FaultyDisk())
+        """The earlier attempt's."""
+        Verdict(rank=1, outcome="stopped", step=7, attempt=0).write(self.folder, FaultyDisk())
 
     def operate(self, disk: Disk) -> None:
-        """Write the new life's."""
-        Verdict(rank=1, outcome="finished", step=9, life=1, reason="all done").write(self.folder, disk)
+        """Write the new attempt's."""
+        Verdict(rank=1, outcome="finished", step=9, attempt=1, reason="all done").write(self.folder, disk)
 
     def check(self, done: bool) -> None:
         """One of the two, whole."""
-        old, new = read_verdict(self.folder, 1, life=0), read_verdict(self.folder, 1, life=1)
+        old, new = read_verdict(self.folder, 1, attempt=0), read_verdict(self.folder, 1, attempt=1)
         assert (old is None) != (new is None)
         assert new is not None or not done
         assert old is None or old.step == 7
@@ -254,8 +254,8 @@ class Judge:
 
     def check_again(self) -> None:
         """The next one can be written, and nothing else is left."""
-        Verdict(rank=1, outcome="finished", step=11, life=2).write(self.folder, FaultyDisk())
-        found = read_verdict(self.folder, 1, life=2)
+        Verdict(rank=1, outcome="finished", step=11, attempt=2).write(self.folder, FaultyDisk())
+        found = read_verdict(self.folder, 1, attempt=2)
         assert found is not None
         assert found.step == 11
         assert [path.name for path in self.folder.iterdir()] == ["rank-1.json"]

@@ -9,7 +9,7 @@ from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import Assignment
 from volary.run.launch.meeting import Meeting, announce
 
-MEETING = Meeting("fd00::7", 4711, life=2, server_life="one")
+MEETING = Meeting("fd00::7", 4711, attempt=2, server_life="one")
 
 
 def test_assignment_is_found_as_it_was_given():

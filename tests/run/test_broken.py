@@ -20,11 +20,11 @@ def run() -> RunDirectory:
     made = RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
     journal = Journal(made.database)
     for _ in range(2):
-        journal.start_life(0)
+        journal.start_attempt(0)
     for number in range(500):
         journal.event("evaluated", 0, number, accuracy=0.5)
     journal.close()
-    Verdict(rank=0, outcome="stopped", step=3, life=1).write(made.verdicts)
+    Verdict(rank=0, outcome="stopped", step=3, attempt=1).write(made.verdicts)
     return made
 
 
@@ -66,7 +66,7 @@ def test_a_new_one_begins_and_says_so_and_the_broken_one_is_kept(run: RunDirecto
     assert ("kept as run.sqlite.broken-1" in said.data["text"]) == there
     if there:
         assert kept.read_bytes() == content
-    assert read_verdict(run.verdicts, 0, life=1) is None, "lives are counted from 0 again"
+    assert read_verdict(run.verdicts, 0, attempt=1) is None, "lives are counted from 0 again"
 
 
 def test_one_that_is_whole_stays_with_all_that_is_in_it(run: RunDirectory):
@@ -74,7 +74,7 @@ def test_one_that_is_whole_stays_with_all_that_is_in_it(run: RunDirectory):
     with RunReader(run) as reader:
         assert len(list(reader.events())) == 500
         assert reader.info()["life"] == "1"
-    assert read_verdict(run.verdicts, 0, life=1) is not None
+    assert read_verdict(run.verdicts, 0, attempt=1) is not None
     assert not list(run.path.glob("*broken*"))
 
 

@@ -113,7 +113,7 @@ def test_the_newest_steps_are_those_of_all_workers_whatever_each_has_counted():
 def test_a_resumed_run_has_started_once_its_roster_counts():
     directory = served(80, [contribution(number, rank, number) for number in range(1, 41) for rank in (0, 1)])
     with journal(directory) as run, directory.lock():
-        run.start_life(80, KeptContributions({0: 40, 1: 40}, before=0))
+        run.start_attempt(80, KeptContributions({0: 40, 1: 40}, before=0))
         run.note(state="running", steps_now=80)
         run.event("resumed", None, 80, from_step=80)
         follower = Follower(directory)

@@ -39,7 +39,7 @@ def allow(file_bytes):
 
 path = Path(sys.argv[1])
 journal = Journal(path)
-journal.start_life(0)
+journal.start_attempt(0)
 journal.steps([StepRow(1, 0, *13 * [0])])
 allow(path.with_name(path.name + "-wal").stat().st_size)
 for step in range(2, 12):
@@ -48,7 +48,7 @@ journal.event("checkpoint_failed", reason="full")
 assert journal.dropped == 11, journal.dropped
 assert journal.fault.endswith(": 11 records of this run were not written"), journal.fault
 try:
-    journal.start_life(0)
+    journal.start_attempt(0)
 except VolaryError as error:
     print(error, error.exit_code)
 allow(resource.RLIM_INFINITY)
@@ -68,7 +68,7 @@ from volary.run.database.journal import Journal
 
 path = Path(sys.argv[1])
 journal = Journal(path)
-journal.start_life(0)
+journal.start_attempt(0)
 journal.note(state="running")
 written = path.with_name(path.name + "-wal").stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (written, resource.RLIM_INFINITY))
@@ -99,28 +99,28 @@ def written(run):
 
 
 def test_a_new_life_counts_on_and_takes_back_what_was_beyond_its_start(run, journal):
-    assert journal.start_life(0) == 0
+    assert journal.start_attempt(0) == 0
     journal.steps([row(step, rank) for step in range(1, 6) for rank in range(2)])
     for step in (2, 4):
         journal.metrics(step, {"accuracy": step / 10})
     journal.event("failed")
-    assert journal.start_life(3) == 1
+    assert journal.start_attempt(3) == 1
     journal.event("resumed", from_step=3)
     assert written(run) == [(step, rank) for step in (1, 2, 3) for rank in range(2)]
     with RunReader(run) as reader:
         assert reader.metrics() == {"accuracy": [(2, 0.2)]}
-        assert [(event.kind, event.life) for event in reader.events()] == [("failed", 0), ("resumed", 1)]
+        assert [(event.kind, event.attempt) for event in reader.events()] == [("failed", 0), ("resumed", 1)]
         assert reader.info()["life"] == "1"
 
 
 def test_of_workers_that_number_what_they_contribute_rows_are_taken_back_by_what_the_checkpoint_has(run, journal):
-    journal.start_life(0)
+    journal.start_attempt(0)
     journal.note(workers=4)
     numbers = {0: 40, 1: 25, 2: 20, 3: 20}
     journal.steps([row(number, rank) for rank, last in numbers.items() for number in range(1, last + 1)])
     journal.metrics(30, {"accuracy": 0.5})
     journal.metrics(31, {"accuracy": 0.6})
-    journal.start_life(30, KeptContributions({0: 38, 1: 16, 2: 0}, before=5))
+    journal.start_attempt(30, KeptContributions({0: 38, 1: 16, 2: 0}, before=5))
     kept = {0: 38, 1: 16, 3: 5}
     assert written(run) == sorted((number, rank) for rank, last in kept.items() for number in range(1, last + 1))
     with RunReader(run) as reader:
@@ -184,7 +184,7 @@ def test_readers_look_while_it_is_written_and_a_kill_leaves_whole_records(run):
     assert len(steps) >= seen
     assert steps == [(step, rank) for step in range(1, len(steps) // 2 + 1) for rank in range(2)]
     journal = Journal(run.database)
-    journal.start_life(10)
+    journal.start_attempt(10)
     journal.close()
     assert len(written(run)) == 20
 
@@ -205,7 +205,7 @@ def test_a_database_that_somebody_holds_holds_nobody_up_and_what_is_lost_is_coun
     monkeypatch.setattr("volary.run.database.journal.MOST_WAITING", 10)
     lost: list[str] = []
     journal = Journal(run.database, behind=True)
-    journal.start_life(0)
+    journal.start_attempt(0)
     with closing(sqlite3.connect(run.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")  # a writer that waited for it would wait for this test
         for step in range(1, 15):
@@ -227,7 +227,7 @@ def test_a_database_that_somebody_holds_holds_nobody_up_and_what_is_lost_is_coun
 
 def test_a_writer_whose_database_is_spoilt_says_so_at_the_next_record(run):
     journal = Journal(run.database, behind=True)
-    journal.start_life(0)
+    journal.start_attempt(0)
     with closing(sqlite3.connect(run.database)) as other:
         other.execute("DROP TABLE metrics")
         other.execute("CREATE TABLE metrics (step INTEGER CHECK (step < 0), name TEXT, value REAL, at REAL)")
@@ -260,7 +260,7 @@ def test_a_full_disk_does_not_lose_how_the_run_ended_until_its_next_life(run):
         assert reader.info()["steps_done"] == "11"
         assert reader.info()["message"].startswith("the disk is full")
     with closing(Journal(run.database)) as journal:
-        journal.start_life(0)
+        journal.start_attempt(0)
         journal.note(state="running")
     with RunReader(run) as reader:
         assert reader.state() == "lost"
@@ -274,9 +274,9 @@ def test_a_database_that_is_none_is_refused_in_a_sentence(tmp_path):
 
 
 def test_what_servers_counted_in_one_life_says_nothing_of_the_next(run, journal):
-    journal.start_life(0)
+    journal.start_attempt(0)
     journal.note(steps_now=3, counted_from=1.5, counted_from_step=1, best=0.5)
-    journal.start_life(3)
+    journal.start_attempt(3)
     with RunReader(run) as reader:
         assert reader.info() == {"best": "0.5", "life": "1"}
 
@@ -284,9 +284,9 @@ def test_what_servers_counted_in_one_life_says_nothing_of_the_next(run, journal)
 def test_writer_that_was_replaced_by_a_newer_life_writes_no_more():
     directory = RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
     old, new = Journal(directory.database), Journal(directory.database)
-    old.start_life(0)
+    old.start_attempt(0)
     old.note(state="running")
-    new.start_life(0)
+    new.start_attempt(0)
     old.note(state="failed")
     old.event("failed")
     assert (old.replaced, new.replaced, old.dropped) == (True, False, 0)
@@ -294,5 +294,5 @@ def test_writer_that_was_replaced_by_a_newer_life_writes_no_more():
     old.close()
     new.close()
     with RunReader(directory) as reader:
-        assert [(event.kind, event.life) for event in reader.events()] == [("started", 1)]
+        assert [(event.kind, event.attempt) for event in reader.events()] == [("started", 1)]
         assert (reader.info()["state"], reader.info()["life"]) == ("running", "1")

@@ -31,7 +31,7 @@ def written(rows: list[StepRow], name: str = "a", life_from: int | None = None):
         for at in range(0, len(rows), 100):
             run.steps(rows[at : at + 100])
         if life_from is not None:
-            run.start_life(life_from)
+            run.start_attempt(life_from)
     return directory
 
 
@@ -89,7 +89,7 @@ def test_what_a_new_life_takes_back_is_taken_back_from_views_and_comes_again():
         view = reader.view(1, 1000, 10)
         assert seen(view) == by_hand(kept, view)
         with journal(directory) as run:
-            run.start_life(500)
+            run.start_attempt(500)
             run.steps(again)
         view = reader.view(1, 1500, 10)
         assert seen(view) == by_hand(kept + again, view)

@@ -43,9 +43,9 @@ def test_spans_come_back_by_when_they_began_of_the_steps_and_the_rank_that_are_a
 
 
 def test_a_new_life_takes_back_the_spans_beyond_its_start(run, journal):
-    journal.start_life(0)
+    journal.start_attempt(0)
     journal.spans([span(0, step) for step in range(2, 12)])
-    journal.start_life(5)
+    journal.start_attempt(5)
     journal.spans([span(0, 7)])
     with RunReader(run) as reader:
         assert reader.recorded_steps() == [2, 3, 4, 5, 7]

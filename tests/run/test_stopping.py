@@ -12,7 +12,7 @@ from volary.run.directory import RunDirectory
 def run(tmp_path):
     directory = RunDirectory.create(tmp_path / "runs", "mine", "stem", "network: lenet\n")
     journal = Journal(directory.database)
-    journal.start_life(0)
+    journal.start_attempt(0)
     journal.close()
     return directory
 
@@ -35,7 +35,7 @@ def test_nobody_is_asked_where_nobody_runs_it(run):
     assert not (run.path / FILE).exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"stop", b"[]", b'{"life": 0, "how": "later"}', b'{"life": "0"}'])
+@pytest.mark.parametrize("content", [b"", b"stop", b"[]", b'{"attempt": 0, "how": "later"}', b'{"attempt": "0"}'])
 def test_what_makes_no_sense_asks_nothing(run, content):
     (run.path / FILE).write_bytes(content)
     (run.path / FILE).chmod(0o600)

@@ -16,7 +16,7 @@ def directory(tmp_path):
 
 def written(directory, found):
     journal = Journal(directory.database)
-    journal.start_life(0)
+    journal.start_attempt(0)
     journal.usage(found)
     journal.close()
 

@@ -15,7 +15,7 @@ def test_a_verdict_is_read_back_with_its_host_and_process(tmp_path):
         rank=2,
         outcome="failed",
         step=41,
-        life=3,
+        attempt=3,
         phase="backward",
         reason="ValueError: ü",
         place="net.py:9 in forward",
@@ -23,22 +23,22 @@ def test_a_verdict_is_read_back_with_its_host_and_process(tmp_path):
         exit_code=3,
     )
     verdict.write(tmp_path)
-    assert read_verdict(tmp_path, 2, life=3) == verdict
+    assert read_verdict(tmp_path, 2, attempt=3) == verdict
     assert (verdict.host, verdict.pid) == (socket.gethostname(), os.getpid())
 
 
 def test_no_verdict_and_one_of_another_life_are_none(tmp_path):
-    assert read_verdict(tmp_path, 0, life=0) is None
-    Verdict(rank=0, outcome="finished", step=9, life=0).write(tmp_path)
-    assert read_verdict(tmp_path, 0, life=1) is None
-    assert read_verdict(tmp_path, 1, life=0) is None
+    assert read_verdict(tmp_path, 0, attempt=0) is None
+    Verdict(rank=0, outcome="finished", step=9, attempt=0).write(tmp_path)
+    assert read_verdict(tmp_path, 0, attempt=1) is None
+    assert read_verdict(tmp_path, 1, attempt=0) is None
 
 
 def test_a_new_life_replaces_the_old_ones(tmp_path):
-    for life in range(2):
-        Verdict(rank=0, outcome="finished", step=9, life=life).write(tmp_path)
-    assert read_verdict(tmp_path, 0, life=0) is None
-    assert read_verdict(tmp_path, 0, life=1) is not None
+    for attempt in range(2):
+        Verdict(rank=0, outcome="finished", step=9, attempt=attempt).write(tmp_path)
+    assert read_verdict(tmp_path, 0, attempt=0) is None
+    assert read_verdict(tmp_path, 0, attempt=1) is not None
     assert [path.name for path in tmp_path.iterdir()] == ["rank-0.json"]
 
 
@@ -53,7 +53,7 @@ def test_what_an_earlier_process_left_half_written_is_cleared_and_another_ranks_
 def test_a_file_of_any_bytes_is_no_verdict(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("verdicts")
     (folder / "rank-0.json").write_bytes(data)
-    assert read_verdict(folder, 0, life=0) is None
+    assert read_verdict(folder, 0, attempt=0) is None
 
 
 @pytest.mark.parametrize("change", [(b'"finished"', b'"perhaps"'), (b'"step":9', b'"step":"9"'), (b"}", b"")])
@@ -61,4 +61,4 @@ def test_a_verdict_that_is_not_one_is_none(tmp_path, change):
     Verdict(rank=0, outcome="finished", step=9).write(tmp_path)
     path = tmp_path / "rank-0.json"
     path.write_bytes(path.read_bytes().replace(*change))
-    assert read_verdict(tmp_path, 0, life=0) is None
+    assert read_verdict(tmp_path, 0, attempt=0) is None

@@ -102,10 +102,12 @@ def own_served(
 def _work(
     rank: int, script: Script, directory: RunDirectory, where: tuple[str, int, str], loop: Loop, peers: Group
 ) -> Looped:
-    host, port, life = where
+    host, port, attempt = where
     size = script.strategy.workers
-    place = Place(launcher="test", rank=rank, world_size=size, local_rank=rank, node=0, life=1, meet=f"{host}:{port}")
-    connection: Any = SimpleNamespace(life=life)
+    place = Place(
+        launcher="test", rank=rank, world_size=size, local_rank=rank, node=0, attempt=1, meet=f"{host}:{port}"
+    )
+    connection: Any = SimpleNamespace(attempt=attempt)
     member = Membership(
         place=place, directory=directory, host=host, port=port, connection=connection, give_up_after_s=10
     )

@@ -113,14 +113,14 @@ def served(
 def _work(
     rank: int, session: Session, directory: RunDirectory, where: tuple[str, int, str], until: dict[int, int] | None
 ) -> Kept:
-    host, port, life = where
+    host, port, attempt = where
     place = Place(
         launcher="test",
         rank=rank,
         world_size=session.strategy.workers,
         local_rank=rank,
         node=0,
-        life=1,
+        attempt=1,
         meet=f"{host}:{port}",
     )
     member = Membership(
@@ -128,7 +128,7 @@ def _work(
         directory=directory,
         host=host,
         port=port,
-        connection=SimpleNamespace(life=life),
+        connection=SimpleNamespace(attempt=attempt),
         give_up_after_s=10,
     )
     recorder = Recorder(rank)

@@ -41,7 +41,7 @@ ODD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def build(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, str]:
     said = {}
-    for life, (name, (more, of)) in enumerate(ODD.items()):
+    for attempt, (name, (more, of)) in enumerate(ODD.items()):
         odd = rank == world_size - 1
         settings = Settings(workers=world_size, **{**strategy, **(more if odd else {})})
         module = Network(**(of if odd else {}))
@@ -52,7 +52,7 @@ def build(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, str
         with pytest.raises(RanksDiffer) as refused:
             part = settings.partition.part(module, rank, world_size)
             build_strategy(
-                settings, part, Recorder(rank), joined(life), None, state=StrategyState(), steps=StepSettings()
+                settings, part, Recorder(rank), joined(attempt), None, state=StrategyState(), steps=StepSettings()
             )
         said[name] = str(refused.value)
     return said

@@ -22,8 +22,8 @@ def leaves(state: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 def each(rank: int, world_size: int, names: list[str], strategy: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: call(_behaviours.LOOPS[name], rank, world_size, life, strategy=strategy)[0]
-        for life, name in enumerate(names)
+        name: call(_behaviours.LOOPS[name], rank, world_size, attempt, strategy=strategy)[0]
+        for attempt, name in enumerate(names)
     }
 
 

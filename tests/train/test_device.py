@@ -12,7 +12,7 @@ from volary.train.device import device_of
 
 def place(local_rank: int, beside: int | None, *, own: bool = False) -> Place:
     return Place(
-        launcher="x", rank=4, world_size=8, local_rank=local_rank, node=1, life=0, beside=beside, own_devices=own
+        launcher="x", rank=4, world_size=8, local_rank=local_rank, node=1, attempt=0, beside=beside, own_devices=own
     )
 
 

@@ -135,8 +135,8 @@ EQUAL = [momentum, groups_and_passes, clipped, loaded, whole_by_need]
 
 def each(rank: int, world_size: int) -> Any:
     found = {}
-    for life, loop in enumerate([*EQUAL, with_buffers]):
-        found[loop.__name__], recorder = call(loop_of(loop), rank, world_size, life, strategy=OVERLAPPED)
+    for attempt, loop in enumerate([*EQUAL, with_buffers]):
+        found[loop.__name__], recorder = call(loop_of(loop), rank, world_size, attempt, strategy=OVERLAPPED)
         assert recorder.step == len(recorder.rows) > 0
     return found
 
@@ -162,14 +162,14 @@ def test_with_early_updates_two_workers_come_to_what_one_comes_to(workers):
 
 def own_and_session(rank: int, world_size: int) -> Any:
     pairs = []
-    for life, strategy in enumerate([OVERLAPPED, BEHIND] if world_size > 1 else [OVERLAPPED]):
+    for attempt, strategy in enumerate([OVERLAPPED, BEHIND] if world_size > 1 else [OVERLAPPED]):
         of = session(
             "Wide",
             shuffle=False,
             source={"name": "points", "samples": 40},
             strategy={"workers": world_size, **strategy},
         )
-        theirs = trained(rank, world_size, of, f"checkpoints-{life}").parameters
+        theirs = trained(rank, world_size, of, f"checkpoints-{attempt}").parameters
         seed_all(of.train.seed)
         model = build_model(of, torch.device("cpu")).module
 
@@ -178,7 +178,7 @@ def own_and_session(rank: int, world_size: int) -> Any:
             worker.finish()  # a step behind, the last update comes here
             return {name: one.detach().clone() for name, one in model.named_parameters()}
 
-        own, _ = call(loop, rank, world_size, 50 + life, strategy=strategy, early_update=True)
+        own, _ = call(loop, rank, world_size, 50 + attempt, strategy=strategy, early_update=True)
         pairs.append((theirs, own))
     return pairs
 

@@ -47,8 +47,8 @@ KINDS = ["forgotten", "fed", "noise", "numpy", "seeded"]
 
 def all_kinds(rank: int, world_size: int) -> dict[str, Any]:
     found = {}
-    for life, kind in enumerate(KINDS):
-        _, recorder = call(lambda worker, kind=kind: loop(worker, kind), rank, world_size, life)
+    for attempt, kind in enumerate(KINDS):
+        _, recorder = call(lambda worker, kind=kind: loop(worker, kind), rank, world_size, attempt)
         (found[kind],) = said_of_first_steps(recorder.events)
     return found
 

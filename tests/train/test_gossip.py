@@ -221,11 +221,11 @@ def test_what_it_cannot_do_is_refused_in_a_sentence(strategy, said):
         gossip(strategy={"workers": 2, **strategy})
 
 
-def worker_of_a_loop(rank: int, world_size: int, life: int, folder: Path) -> Worker:
+def worker_of_a_loop(rank: int, world_size: int, attempt: int, folder: Path) -> Worker:
     script = Script(program="mine.py", strategy={"workers": world_size, "consistency": "gossip"})
     recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)
     drafts = LocalDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
-    return worker_in(script, joined(life), recorder, pulse, drafts)
+    return worker_in(script, joined(attempt), recorder, pulse, drafts)
 
 
 def loop_that_saves(rank: int, world_size: int) -> tuple[Tensor, Tensor, float]:
@@ -250,8 +250,8 @@ def loop_that_saves(rank: int, world_size: int) -> tuple[Tensor, Tensor, float]:
 def loops_that_resume(rank: int, world_size: int, folder: Path) -> list[Tensor]:
     """What a loop begins with that distributes its model before it restores it, and one that does so after."""
     found = []
-    for life, order in enumerate([("distribute", "restore"), ("restore", "distribute")], 1):
-        worker = worker_of_a_loop(rank, world_size, life, folder)
+    for attempt, order in enumerate([("distribute", "restore"), ("restore", "distribute")], 1):
+        worker = worker_of_a_loop(rank, world_size, attempt, folder)
         model = torch.nn.Linear(1, 1, bias=False).double()
         for call in order:
             worker.distribute(model) if call == "distribute" else worker.restore(model=model)

@@ -85,10 +85,10 @@ CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
 def all_cases(rank: int, world_size: int) -> dict[str, list[str]]:
     found = {}
     large_bytes = row_blocks.LARGE_BYTES
-    for life, (name, (strategy, width, _)) in enumerate(CASES.items()):
+    for attempt, (name, (strategy, width, _)) in enumerate(CASES.items()):
         row_blocks.LARGE_BYTES = 0 if name == "more factors than values" else large_bytes
         found[name] = told(
-            call(lambda worker, width=width: loop(worker, width), rank, world_size, life, strategy=strategy)[1]
+            call(lambda worker, width=width: loop(worker, width), rank, world_size, attempt, strategy=strategy)[1]
         )
     return found
 

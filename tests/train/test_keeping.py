@@ -96,10 +96,10 @@ def drafts(folder: Path, recorder: Recorder) -> LocalDrafts:
     return LocalDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
 
 
-def life(
+def attempt(
     group: Any, folder: Path, loader: Callable[[], DataLoader[Any]], strategy: dict[str, Any], every: int, die: int = -1
 ) -> Any:
-    """One life of a run, without its processes: (what its loop returned or None, its recorder)."""
+    """One attempt of a run, without its processes: (what its loop returned or None, its recorder)."""
     script = Script(program="mine.py", strategy={"workers": group.size, **strategy})
     recorder, pulse = Recorder(group.rank), SimpleNamespace(asked_to_end=False)
     worker = worker_in(script, group, recorder, pulse, drafts(folder, recorder))
@@ -114,10 +114,10 @@ def life(
 @pytest.mark.parametrize("kind", LOADERS)
 @pytest.mark.parametrize(("every", "die"), [(3, 7), (4, 5), (4, 8), (100, 10)])
 def test_a_resumed_loop_ends_as_an_uninterrupted_one_bit_for_bit(tmp_path, kind, every, die):
-    whole, _ = life(alone(), tmp_path / "whole", LOADERS[kind], {}, every)
-    dead, _ = life(alone(), tmp_path / "cut", LOADERS[kind], {}, every, die)
+    whole, _ = attempt(alone(), tmp_path / "whole", LOADERS[kind], {}, every)
+    dead, _ = attempt(alone(), tmp_path / "cut", LOADERS[kind], {}, every, die)
     assert dead is None
-    resumed, recorder = life(alone(), tmp_path / "cut", LOADERS[kind], {}, every)
+    resumed, recorder = attempt(alone(), tmp_path / "cut", LOADERS[kind], {}, every)
     saved_at = 8 if die > 8 else die // every * every
     assert resumed["seen"] == whole["seen"][saved_at:]
     assert recorder.step == 12
@@ -180,12 +180,12 @@ GOSSIP = {"consistency": "gossip", "exchange": {"name": "allreduce", "behind": T
 def in_two_lives(rank: int, world_size: int) -> Any:
     found, loader = [], LOADERS["shuffled"]
     for number, (strategy, every) in enumerate([({"codec": "onebit"}, 3), (LOCAL, 4), (GOSSIP, 4)]):
-        whole, _ = life(joined(3 * number), Path(f"../whole-{number}"), loader, strategy, every)
-        life(joined(3 * number + 1), Path(f"../cut-{number}"), loader, strategy, every, die=7)
-        resumed, _ = life(joined(3 * number + 2), Path(f"../cut-{number}"), loader, strategy, every)
+        whole, _ = attempt(joined(3 * number), Path(f"../whole-{number}"), loader, strategy, every)
+        attempt(joined(3 * number + 1), Path(f"../cut-{number}"), loader, strategy, every, die=7)
+        resumed, _ = attempt(joined(3 * number + 2), Path(f"../cut-{number}"), loader, strategy, every)
         found.append((whole, resumed))
     try:
-        life(joined(9), Path("../within"), loader, LOCAL, 3)
+        attempt(joined(9), Path("../within"), loader, LOCAL, 3)
     except SettingError as error:
         return found, str(error)
 
@@ -201,7 +201,7 @@ def test_two_ranks_resume_with_what_is_each_ones_own_bit_for_bit(workers):
 
 
 def scales(rank: int, world_size: int) -> float:
-    """What this worker's loss scale is in a second life, if in the first no worker had another one's."""
+    """What this worker's loss scale is in a second attempt, if in the first no worker had another one's."""
     for number, scale in enumerate([2.0 ** (10 + rank), 1.0]):
         script = Script(program="mine.py", strategy={"workers": world_size, **LOCAL})
         recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)
@@ -259,15 +259,15 @@ def counted_together(rank: int, world_size: int, folder: str, save_at: int, die:
 def test_a_loop_resumes_with_another_number_of_workers_at_that_batch_and_no_sample_is_lost_or_doubled(
     workers, tmp_path, before, after
 ):
-    def life(count: int, folder: str, save_at: int, die: int) -> list[dict[str, Any]]:
+    def attempt(count: int, folder: str, save_at: int, die: int) -> list[dict[str, Any]]:
         there = tmp_path / folder
         if count == 1:
             return [counted(alone(), there, save_at, die)]
         return workers(count, counted_together, str(there), save_at, die)
 
-    (whole,) = life(1, "whole", 8, -1)  # among the batches of the second epoch
-    first = life(before, "cut", 8, 10)
-    second = life(after, "cut", -1, -1)
+    (whole,) = attempt(1, "whole", 8, -1)  # among the batches of the second epoch
+    first = attempt(before, "cut", 8, 10)
+    second = attempt(after, "cut", -1, -1)
     for epoch in range(3):
         assert sorted(number for one in [*first, *second] for number in one["seen"][epoch]) == list(range(23))
     for one in second:

@@ -63,9 +63,9 @@ WAYS: list[dict[str, Any]] = [{}, {"early": True}, {"passes": 2}, {"reduction": 
 
 def rows(rank: int, world_size: int) -> Any:
     found = []
-    for life, way in enumerate([*WAYS, {"reduction": "sum"}]):
+    for attempt, way in enumerate([*WAYS, {"reduction": "sum"}]):
         strategy = {"exchange": {"name": "allreduce", "route": "torch"}}
-        _, recorder = call(lambda worker, way=way: losing(worker, **way), rank, world_size, life, strategy=strategy)
+        _, recorder = call(lambda worker, way=way: losing(worker, **way), rank, world_size, attempt, strategy=strategy)
         warnings = [one["data"]["text"] for one in recorder.events if one.get("event") == "warning"]
         found.append(([row.loss for row in recorder.rows], warnings))
     return found

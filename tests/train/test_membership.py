@@ -16,7 +16,7 @@ from volary.train.member.process import Membership, _outcome_of
 
 def test_a_worker_that_is_led_to_the_server_of_an_earlier_life_is_no_member_of_it() -> None:
     directory, echo = RunDirectory.create(Path("runs"), "it", "it", "network: lenet\n"), Echo()
-    place = Place(launcher="local", rank=0, world_size=1, local_rank=0, node=0, life=1, meet="127.0.0.1:1")
+    place = Place(launcher="local", rank=0, world_size=1, local_rank=0, node=0, attempt=1, meet="127.0.0.1:1")
     with (
         KeyedServer(directory.key(), {"pulse": echo}, life="then") as earlier,
         pytest.raises(OtherLife, match="of restart attempt then, this process of restart attempt now"),

@@ -121,7 +121,9 @@ def end_without_saving(rank: int, world_size: int) -> list[list[str]]:
 
     local = {"consistency": {"name": "local", "period": PERIOD}}
     loops = [(leave, local), (leave_together, local), (leave, {})]
-    return [warnings_of(call(one, rank, world_size, life, strategy=how)[1]) for life, (one, how) in enumerate(loops)]
+    return [
+        warnings_of(call(one, rank, world_size, attempt, strategy=how)[1]) for attempt, (one, how) in enumerate(loops)
+    ]
 
 
 def test_a_loop_that_ends_within_a_period_is_told_once_where_nobody_has_read_its_state(workers):

@@ -88,7 +88,7 @@ def count_local(rank: int, world_size: int) -> list[float]:
     """Workers that update themselves: what they count is right, whatever they learn."""
     loops = [lambda worker, made=made: counting(worker, made, learning=True) for made in LOADERS.values()]
     strategy = {"consistency": {"name": "local", "period": 2}}
-    found = [call(loop, rank, world_size, life, strategy=strategy)[0] for life, loop in enumerate(loops)]
+    found = [call(loop, rank, world_size, attempt, strategy=strategy)[0] for attempt, loop in enumerate(loops)]
     assert all(bool(one["totals"].isfinite().all()) for one in found)
     return [float(one["totals"][0]) for one in found]
 

@@ -26,8 +26,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def looked(rank: int, world_size: int) -> dict[str, Any]:
     found = {}
-    for life, (name, (loop, how)) in enumerate(CASES.items()):
-        value, recorder = call(getattr(_own_loops, loop), rank, world_size, life, histograms=LOOK, **how)
+    for attempt, (name, (loop, how)) in enumerate(CASES.items()):
+        value, recorder = call(getattr(_own_loops, loop), rank, world_size, attempt, histograms=LOOK, **how)
         found[name] = value["state"], recorder.events
     return found
 

@@ -41,13 +41,13 @@ def call(
     function: Callable[[Worker], Any],
     rank: int,
     world_size: int,
-    life: int,
+    attempt: int,
     ending: bool = False,
     strategy: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Any:
     """What a worker's process does with the function, without the process."""
-    group = joined(life) if world_size > 1 else alone()
+    group = joined(attempt) if world_size > 1 else alone()
     script = Script(function=f"{LOOPS}:plain", strategy={"workers": world_size, **(strategy or {})}, **settings)
     recorder = Recorder(rank)
     pulse: Any = SimpleNamespace(asked_to_end=ending)
@@ -62,8 +62,8 @@ def call(
 def call_all(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Any]:
     row_blocks.LARGE_BYTES = 0  # of this worker's process: all layers may travel as factors
     found = {}
-    for life, name in enumerate(STEPS):
-        value, recorder = call(getattr(_own_loops, name), rank, world_size, life, strategy=strategy)
+    for attempt, name in enumerate(STEPS):
+        value, recorder = call(getattr(_own_loops, name), rank, world_size, attempt, strategy=strategy)
         found[name] = value, list(recorder.rows)
         chosen = [one for one in recorder.events if one.get("event") == "ways"]
         assert [one["step"] for one in chosen] == [0] * (strategy.get("codec") == "factors" and rank == 0), name
@@ -115,9 +115,9 @@ def do_odd_things(rank: int, world_size: int) -> Any:
         call(_own_loops.stopping, rank, world_size, 3, ending=rank == 1)
     with pytest.raises(RanksDiffer, match=PARTED):
         call(_own_loops.parting, rank, world_size, 4)
-    for life, (loop, places) in enumerate(APART.items(), 5):
+    for attempt, (loop, places) in enumerate(APART.items(), 5):
         with pytest.raises(RanksDiffer, match=PLACES.format(*places)):
-            call(loop, rank, world_size, life)
+            call(loop, rank, world_size, attempt)
     return said, left, Path(f"saved-{rank}").read_text()
 
 
@@ -256,8 +256,8 @@ def test_local_steps_in_a_loop_of_ones_own_are_what_one_does_by_hand(workers, be
 
 def learn_locally_with_several(rank: int, world_size: int) -> Any:
     plain, found = partial(gan_in_two_calls, momentum=0.0), []
-    for life, (loop, period) in enumerate([(plain, 1), (gan_in_two_calls, 4)]):
-        value, _ = call(loop, rank, world_size, life, strategy={"consistency": {"name": "local", "period": period}})
+    for attempt, (loop, period) in enumerate([(plain, 1), (gan_in_two_calls, 4)]):
+        value, _ = call(loop, rank, world_size, attempt, strategy={"consistency": {"name": "local", "period": period}})
         found.append({**value["generator"], **{f"judge.{name}": one for name, one in value["judge"].items()}})
     if world_size > 1:
         with pytest.raises(SettingError, match="a second Adam updates a model in the same step"):
@@ -344,7 +344,7 @@ def test_replicas_of_an_own_loop_are_compared_as_often_as_is_said(workers):
 def step_with_own_settings(rank: int, world_size: int) -> list[str]:
     """What is said where a setting is another on each worker from the third step on."""
     found = []
-    for life, (name, value, early) in enumerate([("lr", 0.1 + rank, False), ("betas", (0.9, 0.5 + rank / 4), True)]):
+    for attempt, (name, value, early) in enumerate([("lr", 0.1 + rank, False), ("betas", (0.9, 0.5 + rank / 4), True)]):
 
         def loop(worker: Worker, name: str = name, value: Any = value, early: bool = early) -> None:
             model = _own_loops.network()
@@ -358,7 +358,7 @@ def step_with_own_settings(rank: int, world_size: int) -> list[str]:
                 optimizer.step()
 
         with pytest.raises(RanksDiffer) as told:
-            call(loop, rank, world_size, life, strategy=OVERLAPPED)
+            call(loop, rank, world_size, attempt, strategy=OVERLAPPED)
         found.append(str(told.value))
     return found
 

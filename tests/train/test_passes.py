@@ -227,8 +227,8 @@ def each(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Stat
     loops = {name: loop for name, loop in LOOPS.items() if name != "hooked" or "codec" not in strategy}
     row_blocks.LARGE_BYTES = 0  # of this worker's process: all layers may travel as factors, or be written in place
     return {
-        name: call(loop, rank, world_size, life, strategy=strategy)[0]
-        for life, (name, loop) in enumerate(loops.items())
+        name: call(loop, rank, world_size, attempt, strategy=strategy)[0]
+        for attempt, (name, loop) in enumerate(loops.items())
     }
 
 

@@ -57,13 +57,13 @@ class KillAt(NoWatcher):
 
 
 def asked_for(name: str, rank: int) -> list[list[int]]:
-    """Which samples the worker of that rank asked for, in each life of the run, oldest first."""
+    """Which samples the worker of that rank asked for, in each attempt of the run, oldest first."""
     logs = sorted(Path(name).glob(f"rank-{rank}-*"), key=lambda file: file.stat().st_mtime)
     # each begins by looking at sample 0, for its shape; rank 0 then tries the first and the last
     looked_at = [0, 0, 43] if rank == 0 else [0]
     lives = [[int(line) for line in log.read_text().split()] for log in logs]
-    assert all(life[: len(looked_at)] == looked_at for life in lives)
-    return [life[len(looked_at) :] for life in lives]
+    assert all(attempt[: len(looked_at)] == looked_at for attempt in lives)
+    return [attempt[len(looked_at) :] for attempt in lives]
 
 
 @pytest.mark.slow

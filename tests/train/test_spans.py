@@ -15,7 +15,7 @@ from volary.train.recording.spans import MOST_WAITING, Spans
 
 
 def recorded(spans: Spans, first: int, last: int) -> list[int]:
-    """Which of a life's steps `first` to `last` keep a span."""
+    """Which of an attempt's steps `first` to `last` keep a span."""
     for step in range(first, last + 1):
         spans.begin(step)
         spans.add(step, "exchange", "a", 0.0, 1.0)

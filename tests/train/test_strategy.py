@@ -83,11 +83,11 @@ def test_an_unused_parameter_is_touched_by_neither_momentum_nor_decay(alone, tmp
         assert torch.equal(alone.parameters[name], expected) is untouched, name
 
 
-def strategy_of(module: nn.Module, rank: int, world_size: int, life: int = 0, **more: Any) -> Voting:
+def strategy_of(module: nn.Module, rank: int, world_size: int, attempt: int = 0, **more: Any) -> Voting:
     settings = Settings(workers=world_size, **{"bucket_mb": 25.0, **more.pop("settings", {})})
     state, steps = StrategyState(), StepSettings(**more)
     part = settings.partition.part(module, rank, world_size)
-    strategy = build_strategy(settings, part, Recorder(rank), joined(life), None, state=state, steps=steps)
+    strategy = build_strategy(settings, part, Recorder(rank), joined(attempt), None, state=state, steps=steps)
     strategy.start(DeferredTensors())
     return strategy
 
@@ -131,10 +131,10 @@ class Mixed(nn.Module):
 
 def exchange_mixed(rank: int, world_size: int) -> list[list[list[complex]]]:
     found = []
-    for life, settings in enumerate(({}, OVERLAPPED)):
+    for attempt, settings in enumerate(({}, OVERLAPPED)):
         module = Mixed()
         more = {**settings, "bucket_mb": 1e-6}
-        strategy = strategy_of(module, rank, world_size, life, settings=more, weight=lambda: 0.5)
+        strategy = strategy_of(module, rank, world_size, attempt, settings=more, weight=lambda: 0.5)
         strategy.vote(Vote(0.25, busy=True, ending=False))
         module.loss(2.0 + 2 * rank).backward()
         assert strategy.agree().loss == 0.5

@@ -79,9 +79,9 @@ SERVED: dict[str, tuple[str, dict[str, Any], Any]] = {
 def in_every_way(rank: int, world_size: int) -> dict[str, Any]:
     row_blocks.LARGE_BYTES = 0  # of this worker's process: all layers may travel as factors
     found = {}
-    for life, (name, (kind, rule, how, strategy)) in enumerate(WAYS.items()):
+    for attempt, (name, (kind, rule, how, strategy)) in enumerate(WAYS.items()):
         one = partial(loop, kind=kind, rule=rule, **how)
-        value, recorder = call(one, rank, world_size, life, strategy=strategy if world_size > 1 else {})
+        value, recorder = call(one, rank, world_size, attempt, strategy=strategy if world_size > 1 else {})
         found[name] = value, [row.loss for row in recorder.rows], recorder.events
     return found
 
@@ -124,8 +124,8 @@ def test_over_servers_too(workers):
 
 def unsaid(rank: int, world_size: int) -> list[list[str]]:
     told = []
-    for life, kind in enumerate(("cross-entropy", "masked")):
-        _, recorder = call(partial(loop, kind=kind, rule=PLAIN, says=False), rank, world_size, life)
+    for attempt, kind in enumerate(("cross-entropy", "masked")):
+        _, recorder = call(partial(loop, kind=kind, rule=PLAIN, says=False), rank, world_size, attempt)
         told.append([one["data"]["text"] for one in recorder.events if one.get("event") == "warning"])
     return told
 
@@ -168,8 +168,8 @@ def inside(worker: Any, says: bool) -> Any:
 
 def loss_inside(rank: int, world_size: int) -> list[tuple[Any, list[str]]]:
     found = []
-    for life, says in enumerate((True, False)):
-        value, recorder = call(partial(inside, says=says), rank, world_size, life)
+    for attempt, says in enumerate((True, False)):
+        value, recorder = call(partial(inside, says=says), rank, world_size, attempt)
         found.append(
             (value["state"], [one["data"]["text"] for one in recorder.events if one.get("event") == "warning"])
         )

@@ -68,7 +68,7 @@ def met(place: Place, timeout_s: float) -> Iterator[BenchRanks]:
     timeout_s: of every collective. Raises PeerLost if rank 0 does not say where to meet.
     """
     _die_with_parent()
-    board, entry = _board(place), f"volary/bench/{place.life}"
+    board, entry = _board(place), f"volary/bench/{place.attempt}"
     with ExitStack() as leaving:
         if place.leads:
             board.set(entry, json.dumps(leaving.enter_context(_kept(place))))

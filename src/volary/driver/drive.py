@@ -92,7 +92,7 @@ class Drive:
     def run(self, launcher: Launcher, warnings: Sequence[str] = (), changes: Sequence[SettingChange] = ()) -> Ending:
         """Drive the run to its end. launcher: starts the workers, once the meeting point stands.
 
-        warnings, and changes of its settings since its last life: to record.
+        warnings, and changes of its settings since its last attempt: to record.
 
         Raises what `judge` raises, and Stopped if the user would not wait for the step.
         """
@@ -105,20 +105,20 @@ class Drive:
         state, step = "failed", None
         try:
             newest = Checkpoints(self._directory.checkpoints).steps()
-            life = journal.start_life(newest[-1] if newest else 0, self._storage.contributions())
-            us = json.dumps([os.getpid()])  # workers follow as they come; those of an earlier life are gone
+            attempt = journal.start_attempt(newest[-1] if newest else 0, self._storage.contributions())
+            us = json.dumps([os.getpid()])  # workers follow as they come; those of an earlier attempt are gone
             journal.note(
                 state="running", started_at=clock.now_s(), workers=self._world_size, message="", error="", pids=us
             )
             journal.event("started", workers=self._world_size)
-            if life and not newest:
+            if attempt and not newest:
                 journal.event("warning", text="the run has no checkpoint yet: training begins at step 0")
             for text in warnings:
                 journal.event("warning", text=text)
             for change in changes:
                 journal.event("changed", None, newest[-1] if newest else 0, **asdict(change))
             try:
-                ending = self._serve(journal, life, launcher)
+                ending = self._serve(journal, attempt, launcher)
             except VolaryError as error:
                 journal.note(error=type(error).__name__, exit_code=error.exit_code)
                 state, step = "stopped" if isinstance(error, Stopped) else "failed", self._reached()
@@ -136,7 +136,7 @@ class Drive:
             forget_requests(self._directory)
             self._watcher.ended(state, step)
 
-    def _serve(self, journal: Journal, life: int, launcher: Launcher) -> Ending:
+    def _serve(self, journal: Journal, attempt: int, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._storage.servers(journal)
         without = keepers.without if keepers.elastic else None
         hub = HeartbeatService(self._watch, journal, without, keepers.left, self._begun_with())
@@ -153,7 +153,7 @@ class Drive:
         server = KeyedServer(self._directory.key(), services, self._host, security=self._security)
         server.start()
         try:
-            meeting = Meeting(*server.address, life, server.life)
+            meeting = Meeting(*server.address, attempt, server.life)
             keepers.start(meeting)
             handle = launcher(meeting)
             try:
@@ -175,7 +175,7 @@ class Drive:
             server.stop()
             files.close()
             forget(self._directory)
-        verdicts = read_verdicts(self._directory, self._watch, life)
+        verdicts = read_verdicts(self._directory, self._watch, attempt)
         return judge(
             self._directory,
             self._watch,
@@ -224,9 +224,9 @@ class Drive:
         shown, asked = 0.0, False
         while not self._is_over(server, hub, handle):
             see_out(handle.children())
-            self._interrupts.at_least(_ASKS[asked_to_stop(self._directory, journal.life)])
+            self._interrupts.at_least(_ASKS[asked_to_stop(self._directory, journal.attempt)])
             if self._interrupts.count and not any(worker.stepped for worker in self._watch.workers.values()):
-                raise Stopped("stopped before the first step")  # nothing of this life could be saved
+                raise Stopped("stopped before the first step")  # nothing of this attempt could be saved
             if journal.replaced:
                 raise VolaryError(
                     "another process has resumed this run meanwhile: this one writes no more and has ended"
@@ -237,7 +237,7 @@ class Drive:
                 asked, shown = True, 0.0
                 journal.event("stopping")
                 server.call_soon(lambda: _finish(hub, self._keepers))
-            for request in take(self._directory, journal.life):
+            for request in take(self._directory, journal.attempt):
                 if written_down(self._directory, request, journal, self._reached()):
                     server.call_soon(partial(pass_on, request, hub, self._keepers))
             if time.monotonic() - shown > SHOW_S:

@@ -30,7 +30,7 @@ from volary.run.lock import RunLock
 from volary.session.script import Script
 from volary.session.spec import Session
 
-LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier life may still be writing its last words
+LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier attempt may still be writing its last words
 
 
 class LauncherWorkers:

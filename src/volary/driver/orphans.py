@@ -2,7 +2,7 @@
 
 Workers end by themselves (volary.train.member.pulse): after their step and a checkpoint, if they can. This process
 only ends those that cannot, as their interpreter hangs. It holds the run's lock as long as one of
-them may write, and the driver's terminal. It is started with each life of a run and runs without Volary and site
+them may write, and the driver's terminal. It is started with each attempt of a run and runs without Volary and site
 packages, so that it costs next to nothing: only the standard library is imported here.
 """
 

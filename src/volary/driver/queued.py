@@ -32,7 +32,7 @@ JOB = [sys.executable, "-m", "volary.driver.job"]
 LOOK_S = 0.25
 QUEUE_LOOK_S = 2.0  # a controller has many to answer
 QUEUE_SILENT_S = 300.0  # one that is started anew takes minutes
-_ASK_AGAIN_S = 1.0  # a driver that is starting forgets what the life before it was asked
+_ASK_AGAIN_S = 1.0  # a driver that is starting forgets what the attempt before it was asked
 
 
 def queue_of(engine: object) -> Queue | None:
@@ -56,7 +56,7 @@ def submit(directory: RunDirectory, queue: Queue, workers: int, arguments: Seque
     text = queue.batch_file(batch_of(directory, workers, arguments))
     replace_file(Disk(), directory.batch, text.encode(), mode=0o700)
     number = queue.submit(directory.batch)
-    note_job(directory, QueuedJob(type(queue).__module__.rpartition(".")[2], number, _life(directory)))
+    note_job(directory, QueuedJob(type(queue).__module__.rpartition(".")[2], number, _attempt(directory)))
 
 
 def leave_queue(directory: RunDirectory) -> None:
@@ -126,7 +126,7 @@ class _Terminal:
     @property
     def has_begun(self) -> bool:
         """Whether the job has come to drive the run."""
-        return self._job is None or _life(self._directory) > self._job.life
+        return self._job is None or _attempt(self._directory) > self._job.attempt
 
     def ask(self, times: int) -> None:
         """Pass on that the user has asked so many times for the end."""
@@ -142,7 +142,7 @@ class _Terminal:
 def withdraw(directory: RunDirectory) -> bool:
     """Whether the run was a job that waited, and has been cancelled."""
     job = job_of(directory)
-    if job is None or directory.is_live() or _life(directory) > job.life:
+    if job is None or directory.is_live() or _attempt(directory) > job.attempt:
         return False
     queue = _queue(job)
     queue.cancel(job.number, if_waiting=True)
@@ -154,7 +154,7 @@ def _conclude(directory: RunDirectory, job: QueuedJob | None, terminal: _Termina
     words, log = terminal.state.words if terminal.state else "", directory.logs / "job.log"
     if job is not None and not terminal.has_begun:
         if terminal.asked:
-            if job.life < 0:
+            if job.attempt < 0:
                 discard(Disk(), directory.path)  # the name stays free for the next try
             raise Stopped(f"stopped before the run began: {job} was cancelled")
         raise with_log(
@@ -182,7 +182,7 @@ def _queue(job: QueuedJob) -> Queue:
     return queue
 
 
-def _life(directory: RunDirectory) -> int:
+def _attempt(directory: RunDirectory) -> int:
     with RunReader(directory) as reader:
         return int(reader.info().get("life", -1))
 

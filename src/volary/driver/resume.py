@@ -78,7 +78,7 @@ def _drive(
     except BadInput:
         _write(directory, text)
         with closing(Journal(directory.database)) as journal:
-            journal.continue_life()
+            journal.continue_attempt()
             journal.note(**{key: info.get(key, "") for key in ("state", "message", "error")})
             journal.event("unchanged", settings=[change.setting for change in found])
         raise

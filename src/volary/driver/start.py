@@ -150,7 +150,7 @@ def drive(
 ) -> Ending:
     """Drive a run whose lock is held, with as many restarts as its engine allows.
 
-    warnings, and changes of its settings since its last life: recorded with its start.
+    warnings, and changes of its settings since its last attempt: recorded with its start.
     """
     engine: Engine = task.engine
     # each worker beats, meets at the board from a thread or two, and asks the roster
@@ -198,7 +198,7 @@ def host_of(task: Task) -> str:
 
 
 def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, host: str, engine: Engine) -> Drive:
-    """One life of the task's run, whose lock is held and which listens on `host`. engine: starts its servers."""
+    """One attempt of the task's run, whose lock is held and which listens on `host`. engine: starts its servers."""
 
     def servers(journal: Journal) -> ServerGroup:
         if task.strategy.servers:

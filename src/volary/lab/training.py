@@ -203,8 +203,8 @@ def _ending(directory: RunDirectory, ended: RanksEnded | None, first_words: Call
     raise noted(kind(message or first_words()), directory)
 
 
-def _cause(directory: RunDirectory, workers: int, life: int) -> type[VolaryError]:
+def _cause(directory: RunDirectory, workers: int, attempt: int) -> type[VolaryError]:
     """The error of the first worker whose own code failed; none says so where one was lost."""
-    left = [read_verdict(directory.verdicts, rank, life) for rank in range(workers)]
+    left = [read_verdict(directory.verdicts, rank, attempt) for rank in range(workers)]
     own = [verdict for verdict in left if verdict is not None and verdict.outcome in ("failed", "refused")]
     return _CAUSES.get(min(own, key=lambda v: (v.step, v.rank)).exit_code, WorkerFailed) if own else WorkerLost

@@ -158,7 +158,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
 
 
 def _corrupt(events: Iterable[Event]) -> dict[str, list[str]]:
-    """Each sample once: every life finds them again."""
+    """Each sample once: every attempt finds them again."""
     found: dict[str, dict[str, None]] = {}
     for event in events:
         found.setdefault(str(event.data.get("split")), {})[str(event.data.get("reason"))] = None
@@ -184,9 +184,9 @@ def _decoding(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def _changes(reader: RunReader) -> list[Event]:
-    """Those that were made: a life whose workers refused them took them back."""
-    taken_back = {event.life for event in reader.events(kind="unchanged")}
-    return [event for event in reader.events(kind="changed") if event.life not in taken_back]
+    """Those that were made: an attempt whose workers refused them took them back."""
+    taken_back = {event.attempt for event in reader.events(kind="unchanged")}
+    return [event for event in reader.events(kind="changed") if event.attempt not in taken_back]
 
 
 def worker_times(rows: Iterable[StepRow]) -> list[WorkerTimes]:

@@ -41,12 +41,11 @@ class Digest:
     """A run at one moment; None says not known yet.
 
     batch_size: samples of a step, where that was searched for in the run. recorded_loss: by a loop of the user's own,
-    or else what its backward was called on.
-    elapsed_s: what it took in all its restart attempts, and attempt_s in the newest.
-    route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
-    warnings and news are of the life that the run is in; news holds the events since the last look. error: the kind of
-    error that ended it (volary.errors), and exit_code what the command ended with then. stopping: it was asked to end
-    after its step. starting: what the start of this life waits for, until its first step is done.
+    or else what its backward was called on. elapsed_s: what it took in all its restart attempts, and attempt_s in the
+    newest. route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet. warnings
+    and news are of the attempt that the run is in; news holds the events since the last look. error: the kind of error
+    that ended it (volary.errors), and exit_code what the command ended with then. stopping: it was asked to end after
+    its step. starting: what the start of this attempt waits for, until its first step is done.
     """
 
     directory: RunDirectory
@@ -95,7 +94,7 @@ def steps_done(info: dict[str, str], state: str, recorded: int) -> int:
     """How far the run is. recorded: the newest step with a row."""
     if (counted := known_number(info, "steps_now")) is not None:
         return int(counted)  # by the roster: workers count contributions of their own
-    # noted when a life ends: while the next one runs the note is out of date
+    # noted when an attempt ends: while the next one runs the note is out of date
     noted = None if state in ("running", "lost") else known_number(info, "steps_done")
     return max(int(noted or 0), recorded)
 
@@ -103,7 +102,7 @@ def steps_done(info: dict[str, str], state: str, recorded: int) -> int:
 def elapsed_s(reader: RunReader, info: dict[str, str], state: str, now: float) -> float | None:
     """Seconds that the run took in all its restart attempts, without what was between them; None before it began."""
     newest_s = attempt_s(reader, info, state, now)
-    return None if newest_s is None else reader.earlier_s(_life(info)) + newest_s
+    return None if newest_s is None else reader.earlier_s(_attempt(info)) + newest_s
 
 
 def attempt_s(reader: RunReader, info: dict[str, str], state: str, now: float) -> float | None:
@@ -116,7 +115,7 @@ def attempt_s(reader: RunReader, info: dict[str, str], state: str, now: float) -
     return max(0.0, ended - started)
 
 
-def _life(info: dict[str, str]) -> int:
+def _attempt(info: dict[str, str]) -> int:
     return int(known_number(info, "life") or 0)
 
 
@@ -157,7 +156,7 @@ class Follower:
     def look(self) -> Digest:
         """The run as it is now."""
         info = self._reader.info()
-        life = _life(info)
+        attempt = _attempt(info)
         events = list(self._reader.events(after=self._last_event))
         for event in events:
             self._take(event)
@@ -184,8 +183,8 @@ class Follower:
             metric=info.get("metric", ""),
             evaluated=self._evaluated,
             best=best if best and best.step <= step else None,
-            warnings=tuple(event for event in self._warnings if event.life == life),
-            news=tuple(event for event in events if event.life == life),
+            warnings=tuple(event for event in self._warnings if event.attempt == attempt),
+            news=tuple(event for event in events if event.attempt == attempt),
             message=info.get("message", ""),
             error=info.get("error", ""),
             exit_code=int(info.get("exit_code", VolaryError.exit_code)),
@@ -203,7 +202,7 @@ class Follower:
         self._last_event = event.id
         if event.kind in TROUBLE:
             # several ranks may tell of the same thing
-            if (event.life, trouble(event)) not in [(known.life, trouble(known)) for known in self._warnings]:
+            if (event.attempt, trouble(event)) not in [(known.attempt, trouble(known)) for known in self._warnings]:
                 self._warnings.append(event)
         elif event.kind == "evaluated":
             values = {name: float(value) for name, value in event.data.items() if isinstance(value, int | float)}
@@ -212,8 +211,8 @@ class Follower:
             self._stopping = True
         elif event.kind == "started":
             self._stopping = False
-            self._earlier_s = self._reader.earlier_s(event.life)
-            self._first_step = self._reader.last_step() if event.life else 0
+            self._earlier_s = self._reader.earlier_s(event.attempt)
+            self._first_step = self._reader.last_step() if event.attempt else 0
         elif event.kind == "resumed":
             self._first_step = int(event.data.get("from_step", 0))
             if self._evaluated and self._evaluated.step > self._first_step:
@@ -232,7 +231,7 @@ class Follower:
     def _left(self, step: int, planned: float | None, info: dict[str, str]) -> float | None:
         if "steps_now" in info:
             return self._left_by_count(step, planned, info)
-        # the pace since this life began, pauses for evaluation included: calmer than the newest steps alone
+        # the pace since this attempt began, pauses for evaluation included: calmer than the newest steps alone
         rows = self._reader.steps(after=self._first_step)
         first = next(rows, None)
         last = max(self._reader.steps(after=step - 1), key=lambda row: row.ended_at, default=None)

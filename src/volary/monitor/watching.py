@@ -33,10 +33,10 @@ def follow(directory: RunDirectory, console: Console) -> Digest:
 def wait_until_stopped(directory: RunDirectory) -> Digest:
     """Wait for a run that was asked to stop; how it ended. Raises RunError if its driver does not answer."""
     with RunReader(directory) as reader:
-        life = reader.info().get("life")
+        attempt = reader.info().get("life")
         until = time.monotonic() + ANSWER_S
         while directory.is_live():
-            answered = any(str(event.life) == life for event in reader.events(kind="stopping"))
+            answered = any(str(event.attempt) == attempt for event in reader.events(kind="stopping"))
             if not answered and time.monotonic() > until:
                 raise RunError(
                     f"{directory.path}: its driver has not answered for {ANSWER_S:.0f} s: it was suspended, or killed; "

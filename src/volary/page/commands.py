@@ -26,10 +26,10 @@ SAID_BYTES = 4096  # of what a refused command said, its end
 
 def resume(directory: RunDirectory, overrides: Sequence[str]) -> None:
     """Resume the run. Raises BadInput with what `volary resume` says if it cannot be."""
-    life, step = _life(directory), _step(directory)
+    attempt, step = _attempt(directory), _step(directory)
     _start(
         ["resume", str(directory.path), *overrides, "--quiet"],
-        lambda _: _life(directory) > life and _step(directory) != step,
+        lambda _: _attempt(directory) > attempt and _step(directory) != step,
     )
 
 
@@ -98,7 +98,7 @@ def _end_of(said: IO[bytes]) -> str:
     return said.read()[-SAID_BYTES:].decode(errors="replace").strip()
 
 
-def _life(directory: RunDirectory) -> int:
+def _attempt(directory: RunDirectory) -> int:
     with RunReader(directory) as reader:
         return int(reader.info().get("life", -1))
 

@@ -16,7 +16,7 @@ from volary.sharding.groups import leads
 class Place:
     """Who am I, and where do we meet?
 
-    launcher: what started this process. life: how often it was restarted before. node: this machine's number.
+    launcher: what started this process. attempt: how often it was restarted before. node: this machine's number.
     beside: how many processes of the launch share this machine, itself included; None: it is not known.
     meet: the meeting point that the launcher names: host:port, or the path of a file that all ranks have; empty: it
     names none, and they find the run by its launch. address: this machine's address, which the run's sockets listen on.
@@ -31,7 +31,7 @@ class Place:
     world_size: int
     local_rank: int
     node: int
-    life: int
+    attempt: int
     meet: str = ""
     address: str = "127.0.0.1"
     launch: str = ""

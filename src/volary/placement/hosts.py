@@ -21,7 +21,7 @@ class HostsPlacement:
         """The place, if it started this process. Raises BadInput if a variable is missing or wrong."""
         if "VOLARY_HOSTS_RANK" not in environment:
             return None
-        rank, world_size, local_rank, beside, node, life = (
+        rank, world_size, local_rank, beside, node, attempt = (
             whole(environment, f"VOLARY_{name}", _LAUNCHER)
             for name in ("HOSTS_RANK", "HOSTS_WORLD_SIZE", "HOSTS_LOCAL_RANK", "HOSTS_BESIDE", "HOSTS_NODE", "LIFE")
         )
@@ -31,7 +31,7 @@ class HostsPlacement:
             world_size=world_size,
             local_rank=local_rank,
             node=node,
-            life=life,
+            attempt=attempt,
             beside=beside,
         )
 

@@ -28,7 +28,7 @@ class LabPlacement:
             world_size=world_size,
             local_rank=local_rank,
             node=node,
-            life=0,
+            attempt=0,
             meet=text(environment, "VOLARY_LAB_MEET", "volary lab"),
             address=text(environment, "VOLARY_LAB_ADDRESS", "volary lab"),
             writes_log=True,

@@ -19,7 +19,7 @@ class LocalPlacement:
         """The place, if Volary's driver started this process. Raises BadInput if a variable is wrong."""
         if "VOLARY_RANK" not in environment:
             return None
-        rank, world_size, life = (
+        rank, world_size, attempt = (
             whole(environment, f"VOLARY_{name}", "volary") for name in ("RANK", "WORLD_SIZE", "LIFE")
         )
         return Place(
@@ -28,7 +28,7 @@ class LocalPlacement:
             world_size=world_size,
             local_rank=rank,
             node=0,
-            life=life,
+            attempt=attempt,
             meet=text(environment, "VOLARY_MEET", "volary"),
         )
 

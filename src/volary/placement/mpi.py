@@ -42,7 +42,7 @@ class MpiPlacement:
             world_size=world_size,
             local_rank=local_rank,
             node=0 if alone else rank // max(1, beside),
-            life=0,
+            attempt=0,
             address="127.0.0.1" if alone else address_for_others(),
             launch=f"mpirun {launch}" if launch else "",
             beside=beside,

@@ -31,7 +31,7 @@ class RayPlacement:
             world_size=world_size,
             local_rank=local_rank,
             node=node,
-            life=0,
+            attempt=0,
             address="127.0.0.1" if beside == world_size else address_for_others(),
             launch=f"ray {launch}" if launch else "",
             beside=beside or None,

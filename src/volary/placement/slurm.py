@@ -43,7 +43,7 @@ class SlurmPlacement:
             world_size=world_size,
             local_rank=local_rank,
             node=node,
-            life=0,
+            attempt=0,
             address="127.0.0.1" if nodes == 1 else address_towards(launch_node),
             launch=f"slurm {job}.{step}",
             restarts=True,  # a job that is requeued keeps its number

@@ -21,7 +21,7 @@ class TorchrunPlacement:
         """The place, if a torchrun agent started this process. Raises BadInput if a variable is wrong."""
         if "TORCHELASTIC_RUN_ID" not in environment:
             return None
-        rank, world_size, local_rank, node, life = (
+        rank, world_size, local_rank, node, attempt = (
             whole(environment, name, "torchrun")
             for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT")
         )
@@ -32,7 +32,7 @@ class TorchrunPlacement:
             world_size=world_size,
             local_rank=local_rank,
             node=node,
-            life=life,
+            attempt=attempt,
             meet=f"{host}:{port}",
             beside=whole(environment, "LOCAL_WORLD_SIZE", "torchrun") if "LOCAL_WORLD_SIZE" in environment else None,
             restarts=True,

@@ -31,7 +31,7 @@ class Verdict:
     rank: int
     outcome: Outcome
     step: int
-    life: int = 0
+    attempt: int = 0
     phase: str = ""
     reason: str = ""
     place: str = ""
@@ -42,14 +42,17 @@ class Verdict:
     pid: int = field(default_factory=os.getpid)
 
     def write(self, folder: Path, disk: Disk | None = None) -> None:
-        """Write this verdict to `folder`, replacing that of an earlier life."""
+        """Write this verdict to `folder`, replacing that of an earlier attempt."""
         replace_file(disk or Disk(), folder / f"rank-{self.rank}.json", msgspec.json.encode(asdict(self)))
 
 
-def read_verdict(folder: Path, rank: int, life: int) -> Verdict | None:
-    """The verdict of `rank` in its life `life`; None if it left none, or an unreadable one."""
+def read_verdict(folder: Path, rank: int, attempt: int) -> Verdict | None:
+    """The verdict of `rank` in this attempt of its run; None if it left none, or an unreadable one."""
     try:
-        found = msgspec.json.decode((folder / f"rank-{rank}.json").read_bytes(), type=Verdict)
+        content = (folder / f"rank-{rank}.json").read_bytes()
+        found = msgspec.json.decode(
+            content.replace(b'"life":', b'"attempt":', 1), type=Verdict
+        )  # older runs have a life
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
-    return found if found.life == life else None
+    return found if found.attempt == attempt else None

@@ -47,7 +47,7 @@ def join(directory: RunDirectory, workers: int, overrides: Sequence[str] = ()) -
         exits, asked = _wait(directory, handle)
     finally:
         handle.stop(0.0)
-    return ranks, _conclude(directory, meeting.life, ranks, exits, asked=asked)
+    return ranks, _conclude(directory, meeting.attempt, ranks, exits, asked=asked)
 
 
 def _engine(directory: RunDirectory, kind: type[Task], workers: int, overrides: Sequence[str]) -> Engine:
@@ -109,13 +109,13 @@ def _wait(directory: RunDirectory, handle: Handle) -> tuple[dict[int, Exited], b
 
 
 def _conclude(
-    directory: RunDirectory, life: int, ranks: Sequence[int], exits: Mapping[int, Exited], *, asked: bool
+    directory: RunDirectory, attempt: int, ranks: Sequence[int], exits: Mapping[int, Exited], *, asked: bool
 ) -> bool:
     """Whether the run has ended. Raises what became of the first of them that did not end well, if there is one."""
     ended = False
     for rank in ranks:
         gone = exits.get(rank)
-        verdict, log = read_verdict(directory.verdicts, rank, life), directory.log(rank)
+        verdict, log = read_verdict(directory.verdicts, rank, attempt), directory.log(rank)
         if (gone is not None and gone.signal == signal.SIGTERM) or (asked and gone is None and verdict is None):
             continue  # asked to leave before it had begun
         if (verdict is None or verdict.outcome == "peer_lost") and _ended_well(directory):

@@ -43,12 +43,14 @@ _BY_CODE: dict[int, type[VolaryError]] = {
 }
 
 
-def read_verdicts(directory: RunDirectory, watch: FailureDetector, life: int) -> dict[int, Verdict]:
+def read_verdicts(directory: RunDirectory, watch: FailureDetector, attempt: int) -> dict[int, Verdict]:
     """What each worker said of its own end; those that said nothing are absent.
 
     The file is the truth, and the goodbye stands in for one that a full disk did not take.
     """
-    found = {rank: read_verdict(directory.verdicts, rank, life) or seen.goodbye for rank, seen in watch.workers.items()}
+    found = {
+        rank: read_verdict(directory.verdicts, rank, attempt) or seen.goodbye for rank, seen in watch.workers.items()
+    }
     return {rank: verdict for rank, verdict in found.items() if verdict is not None}
 
 

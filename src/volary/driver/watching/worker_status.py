@@ -14,7 +14,7 @@ WAITING = ("exchange", "idle")  # phases in which a worker waits for others: for
 STARTING = "starting"
 RARE = (STARTING, "checkpoint", "evaluate")  # phases that no step contains, so that recent steps say nothing of them
 CARRYING = (*WAITING, STARTING, "checkpoint")  # phases that are as long as what they send and receive takes
-FIRST_STEPS = 3  # of a life, which compile, allocate and connect: what they take is not usual
+FIRST_STEPS = 3  # of an attempt, which compile, allocate and connect: what they take is not usual
 KEPT_STEPS = 40  # of which what is usual is told
 FEW_STEPS = 5  # with fewer nobody knows what is usual
 QUANTILE = 0.9
@@ -107,10 +107,10 @@ class WorkerStatus:
 
     host: where it is, or is to be; empty: not known. expected_at: from when on it is waited for. last_beat_at and
     moved_at: when it last beat, and when its progress last grew. carried_at: when its connections were last seen to
-    move. away_at: when its connection ended. beats: the number of its newest beat. done: steps in this life. usual: its
-    recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the present
-    standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last seen to
-    use the processor. dismissed: the run goes on without it.
+    move. away_at: when its connection ended. beats: the number of its newest beat. done: steps in this attempt. usual:
+    its recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the
+    present standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last
+    seen to use the processor. dismissed: the run goes on without it.
     """
 
     rank: int
@@ -159,7 +159,7 @@ class WorkerStatus:
 
     @property
     def stepped(self) -> bool:
-        """Whether it has done a step in this life."""
+        """Whether it has done a step in this attempt."""
         return self.done > 0
 
     def on_beat(self, beat: WorkerBeat, now_s: float) -> None:

@@ -26,7 +26,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
     with RunReader(directory) as reader:
         info, names, recorded = reader.info(), reader.metric_names(), reader.recorded_steps()
         events, ranks = list(reader.events()), reader.ranks()
-    life = int(known_number(info, "life") or 0)
+    attempt = int(known_number(info, "life") or 0)
     window, settings, slow = digest.window, _settings(directory), stragglers(events)
     return {
         **found.as_dict(),
@@ -51,9 +51,11 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "hosts": _hosts(info),
         "metric_names": names,
         "ranks": ranks,
-        "wrong": [asdict(one) for one in wrong(found, (event for event in events if event.life == life))],
+        "wrong": [asdict(one) for one in wrong(found, (event for event in events if event.attempt == attempt))],
         "happened": [
-            {"at": event.at, "life": event.life, "text": text} for event in events if (text := happened(event, digest))
+            {"at": event.at, "life": event.attempt, "text": text}
+            for event in events
+            if (text := happened(event, digest))
         ],
         "recorded_steps": recorded,
     }

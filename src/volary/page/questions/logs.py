@@ -70,10 +70,10 @@ def _first_error(directory: RunDirectory, texts: dict[str, str]) -> dict[str, An
 def _failed_first(directory: RunDirectory) -> Verdict | None:
     """The worker whose own code raised first, as their accounts were written."""
     with RunReader(directory) as reader:
-        life = int(known_number(reader.info(), "life") or 0)
+        attempt = int(known_number(reader.info(), "life") or 0)
     found = []
     for path in directory.verdicts.glob("rank-*.json"):
-        verdict = read_verdict(directory.verdicts, int(path.stem.removeprefix("rank-")), life)
+        verdict = read_verdict(directory.verdicts, int(path.stem.removeprefix("rank-")), attempt)
         if verdict is not None and verdict.outcome == "failed":
             found.append((path.stat().st_mtime_ns, verdict.rank, verdict))
     return min(found)[2] if found else None

@@ -25,7 +25,7 @@ class Wrong:
 
 
 def wrong(found: Account, events: Iterable[Event]) -> list[Wrong]:
-    """Everything. events: of the life that the run is in."""
+    """Everything. events: of the attempt that the run is in."""
     return [*_ended(found), *_warning(events), *_seen(found)]
 
 

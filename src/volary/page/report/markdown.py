@@ -28,9 +28,9 @@ def _section(directory: RunDirectory) -> str:
     found = account(directory)
     with RunReader(directory) as reader:
         events = list(reader.events())
-    life = max((event.life for event in events), default=0)
+    attempt = max((event.attempt for event in events), default=0)
     lines = [f"# {_escaped(directory.name)}", "", found.digest.session.sentence(), "", _table(_head(found))]
-    if said := wrong(found, (event for event in events if event.life == life)):
+    if said := wrong(found, (event for event in events if event.attempt == attempt)):
         lines += ["## What is wrong", "", *(f"- {_escaped(one.text)}" for one in said), ""]
     if found.metrics:
         metrics = sorted({name for _, values in found.metrics for name in values})

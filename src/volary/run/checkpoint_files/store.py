@@ -70,7 +70,7 @@ class CheckpointsInStore:
         (self._root / CLAIM).remove()
 
     def begin(self, step: int) -> None:
-        """What was read for an earlier life is not read again."""
+        """What was read for an earlier attempt is not read again."""
         for left in self._folder.glob("step-*"):
             Disk().remove(left)
         for name, files in self._folders().items():

@@ -43,26 +43,26 @@ Request = WriteCheckpoint | ChangeRate
 
 
 class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """life: which start of the run is meant, so that the next one does not do it once more."""
+    """attempt: which start of the run is meant, so that the next one does not do it once more."""
 
-    life: int
+    attempt: int
     request: Request
 
 
 def ask(directory: RunDirectory, request: Request) -> None:
     """Ask whoever drives the run. Raises RunError if nobody does or may be asked, or the loop is the user's own."""
-    life = life_to_ask(directory)
+    attempt = attempt_to_ask(directory)
     if not is_resumable(directory):
         raise RunError(f"{directory.path} is a run of a training loop of your own, which keeps its own state")
     name = f"{_PREFIX}{time.time_ns():020d}-{secrets.token_hex(4)}{_SUFFIX}"
     try:
-        replace_file(Disk(), directory.path / name, msgspec.json.encode(_Asked(life, request)), mode=0o600)
+        replace_file(Disk(), directory.path / name, msgspec.json.encode(_Asked(attempt, request)), mode=0o600)
     except OSError as error:
         raise RunError(f"{directory.path / name}: cannot be written: {error.strerror}") from None
 
 
-def life_to_ask(directory: RunDirectory) -> int:
-    """The life in which the run is driven now. Raises RunError if it is not, or belongs to somebody else."""
+def attempt_to_ask(directory: RunDirectory) -> int:
+    """The attempt in which the run is driven now. Raises RunError if it is not, or belongs to somebody else."""
     if not directory.is_live():
         raise RunError(f"nobody runs {directory.path} at this moment")
     owner = directory.path.stat().st_uid
@@ -72,8 +72,8 @@ def life_to_ask(directory: RunDirectory) -> int:
         return int(reader.info().get("life", 0))
 
 
-def take(directory: RunDirectory, life: int) -> list[Request]:
-    """What this life of the run was asked by its owner or root since the last call, oldest first."""
+def take(directory: RunDirectory, attempt: int) -> list[Request]:
+    """What this attempt of the run was asked by its owner or root since the last call, oldest first."""
     found = []
     for path in _files(directory):
         asked = _read(path)
@@ -81,13 +81,13 @@ def take(directory: RunDirectory, life: int) -> list[Request]:
             Disk().remove(path)
         except OSError:  # what cannot be removed would be done again and again
             continue
-        if asked is not None and asked.life == life:
+        if asked is not None and asked.attempt == attempt:
             found.append(asked.request)
     return found
 
 
 def forget_requests(directory: RunDirectory) -> None:
-    """Remove what was asked: the life that it is of is over. What cannot be removed asks no later life."""
+    """Remove what was asked: the attempt that it is of is over. What cannot be removed asks no later attempt."""
     for path in _files(directory):
         with suppress(OSError):
             Disk().remove(path)

@@ -20,7 +20,7 @@ def beside(database: Path) -> Path:
 
 
 def take_room(database: Path) -> None:
-    """Begin a life: nothing is said of its end yet. Raises OSError."""
+    """Begin an attempt: nothing is said of its end yet. Raises OSError."""
     _write(beside(database), b"", os.O_CREAT | os.O_TRUNC)
 
 
@@ -33,7 +33,7 @@ def keep_ending(database: Path, facts: Mapping[str, str]) -> None:
 
 
 def kept_ending(database: Path) -> dict[str, str]:
-    """What was written over the room in this life; nothing if the database has it all."""
+    """What was written over the room in this attempt; nothing if the database has it all."""
     try:
         return msgspec.json.decode(beside(database).read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError):

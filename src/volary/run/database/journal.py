@@ -72,12 +72,13 @@ _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLU
 
 
 class Journal:
-    """Appends to the database at `path`, from any thread. `life` counts the starts of this run.
+    """Appends to the database at `path`, from any thread. `attempt` counts the starts of this run.
 
-    behind: a thread of its own writes, so that a disk that is slow, or held by somebody else, holds nobody up.
-    A full disk does not end a run: what could not be written is counted in `dropped`, and the sentence is in `fault`;
-    once something can be written again, the run says so too. At the start of a life it is refused (VolaryError), for
-    there the user can still mend it. replaced: another process has begun a newer life, so that this one writes no more.
+    behind: a thread of its own writes, so that a disk that is slow, or held by somebody else, holds nobody up. A full
+    disk does not end a run: what could not be written is counted in `dropped`, and the sentence is in `fault`; once
+    something can be written again, the run says so too. At the start of an attempt it is refused (VolaryError), for
+    there the user can still mend it. replaced: another process has begun a newer attempt, so that this one writes no
+    more.
     """
 
     def __init__(self, path: Path, *, behind: bool = False) -> None:
@@ -86,12 +87,12 @@ class Journal:
         self._told_dropped = 0
         self._path = path
         self._database = _open(path)
-        self.life = 0
+        self.attempt = 0
         self.dropped = 0
         self.fault = ""
         self.replaced = False
 
-    def start_life(self, step: int, kept: KeptContributions | None = None) -> int:
+    def start_attempt(self, step: int, kept: KeptContributions | None = None) -> int:
         """Begin a restart attempt from `step`; rows of earlier ones beyond it are removed. Raises VolaryError.
 
         kept: of workers that number what they contribute, and not the steps of the run.
@@ -99,18 +100,18 @@ class Journal:
         with self._lock:
             try:
                 take_room(self._path)
-                self.life = _start_life(self._database, step, kept or KeptContributions({}, step))
+                self.attempt = _start_attempt(self._database, step, kept or KeptContributions({}, step))
             except sqlite3.DatabaseError as error:
                 _roll_back(self._database)
                 raise _unwritable(self._path, error) from None
             except OSError as error:
                 raise VolaryError(f"{self._path}: cannot be written: {error.strerror}") from None
-        return self.life
+        return self.attempt
 
-    def continue_life(self) -> None:
-        """Write as part of the newest life, which has ended. The caller holds the run's lock."""
+    def continue_attempt(self) -> None:
+        """Write as part of the newest attempt, which has ended. The caller holds the run's lock."""
         with self._lock:
-            self.life = _life(self._database)
+            self.attempt = _attempt(self._database)
 
     def note(self, **facts: Any) -> None:
         """Set facts about the run (state, steps planned, ...), each replacing its older value."""
@@ -118,7 +119,7 @@ class Journal:
         self._write("INSERT OR REPLACE INTO info VALUES (?, ?)", rows)
 
     def end(self, **facts: Any) -> None:
-        """Set the facts with which this life ends, a full disk notwithstanding."""
+        """Set the facts with which this attempt ends, a full disk notwithstanding."""
         self._unwritten()  # or there may be no room for it behind all that waits
         before = self.dropped
         self.note(**facts)
@@ -136,8 +137,8 @@ class Journal:
         lost: Callable[[], object] = lambda: None,
     ) -> None:
         """Record what happened: of each its kind, rank, step and data. lost: called if that cannot be written."""
-        now, life = clock.now_s(), self.life
-        rows = [(now, life, rank, step, kind, json.dumps(data)) for kind, rank, step, data in found]
+        now, attempt = clock.now_s(), self.attempt
+        rows = [(now, attempt, rank, step, kind, json.dumps(data)) for kind, rank, step, data in found]
         self._write(_INSERT_EVENT, rows, lost)
 
     def steps(self, rows: Iterable[StepRow]) -> None:
@@ -157,7 +158,7 @@ class Journal:
         self._write(histograms.INSERT, histograms.rows(found))
 
     def network(self, graph: LayerGraph) -> None:
-        """Record the layers of the network, replacing those of an earlier life."""
+        """Record the layers of the network, replacing those of an earlier attempt."""
         self._write(network.REPLACE, network.rows(graph))
 
     def counts(self, found: Iterable[CountRow]) -> None:
@@ -206,7 +207,7 @@ class Journal:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
                 # the lock keeps others out, but not on every file system, nor from a copy
-                self.replaced = self.replaced or _life(self._database) > self.life
+                self.replaced = self.replaced or _attempt(self._database) > self.attempt
                 if not self.replaced:
                     self._database.executemany(statement, rows)
                     self._tell_dropped()
@@ -218,7 +219,7 @@ class Journal:
     def _tell_dropped(self) -> None:
         if (dropped := self.dropped) > self._told_dropped:
             text = json.dumps({"text": self.fault})
-            self._database.execute(_INSERT_EVENT, (clock.now_s(), self.life, None, None, "warning", text))
+            self._database.execute(_INSERT_EVENT, (clock.now_s(), self.attempt, None, None, "warning", text))
             self._told_dropped = dropped
 
     def _lose(self, records: int, why: str, lost: Callable[[], object]) -> None:
@@ -243,26 +244,26 @@ def _unwritable(path: Path, error: sqlite3.DatabaseError) -> VolaryError:
     return kind(f"{path}: cannot be written: {error}")
 
 
-def _life(database: sqlite3.Connection) -> int:
+def _attempt(database: sqlite3.Connection) -> int:
     """The newest; -1 before the first."""
     row = database.execute("SELECT value FROM info WHERE key = 'life'").fetchone()
     return int(row[0]) if row else -1
 
 
-def _start_life(database: sqlite3.Connection, step: int, kept: KeptContributions) -> int:
+def _start_attempt(database: sqlite3.Connection, step: int, kept: KeptContributions) -> int:
     database.execute("BEGIN IMMEDIATE")
-    life = _life(database) + 1
+    attempt = _attempt(database) + 1
     for table, number in (("steps", "step"), ("spans", "step"), ("groups", pyramid.ENDS_AT)):
         database.execute(f"DELETE FROM {table} WHERE {number} > {kept.limit}")
     database.execute("DELETE FROM metrics WHERE step > ?", (step,))
     database.execute(histograms.TAKE_BACK, (kept.of_first,))
-    # in this life workers may count themselves
+    # in this attempt workers may count themselves
     database.execute("DELETE FROM info WHERE key IN ('steps_now', 'counted_from', 'counted_from_step')")
     # and they have yet to come
     database.execute("DELETE FROM info WHERE key IN ('pids', 'hosts') OR key LIKE 'doing!_%' ESCAPE '!'")
-    database.execute("INSERT OR REPLACE INTO info VALUES ('life', ?)", (str(life),))
+    database.execute("INSERT OR REPLACE INTO info VALUES ('life', ?)", (str(attempt),))
     database.execute("COMMIT")
-    return life
+    return attempt
 
 
 def _roll_back(database: sqlite3.Connection) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Event:
 
     id: int
     at: float
-    life: int
+    attempt: int
     rank: int | None
     step: int | None
     kind: str
@@ -84,7 +84,7 @@ _EARLIER = """
 SELECT COALESCE(SUM(lasted), 0.0) FROM (SELECT MAX(at) - MIN(at) AS lasted FROM events WHERE life < ? GROUP BY life)"""
 # by name: a run of another version of Volary may have other columns too
 _STEP_COLUMNS = ", ".join(STEP_FIELDS)
-_EVENT_COLUMNS = ", ".join(f.name for f in fields(Event))
+_EVENT_COLUMNS = "id, at, life, rank, step, kind, data"
 
 
 class RunReader:
@@ -153,8 +153,8 @@ class RunReader:
         query, values = f"SELECT {_EVENT_COLUMNS} FROM events WHERE id > ?", [str(after)]
         if kind is not None:
             query, values = query + " AND kind = ?", [str(after), kind]
-        for number, at, life, rank, step, what, data in self._rows(query + " ORDER BY id", values):
-            yield Event(number, at, life, rank, step, what, json.loads(data))
+        for number, at, attempt, rank, step, what, data in self._rows(query + " ORDER BY id", values):
+            yield Event(number, at, attempt, rank, step, what, json.loads(data))
 
     def metrics(self) -> dict[str, list[tuple[int, float]]]:
         """Every metric's (step, value) pairs, oldest first."""
@@ -243,9 +243,9 @@ class RunReader:
         rows = self._rows(curves.select(name), [min(points, last), last]) if last else ()
         return [Point(*map(_number, row)) for row in rows]
 
-    def earlier_s(self, life: int) -> float:
-        """Seconds that the restart attempts before `life` took, each from its start to its last sign."""
-        ((seconds,),) = self._rows(_EARLIER, [life])
+    def earlier_s(self, attempt: int) -> float:
+        """Seconds that the restart attempts before `attempt` took, each from its start to its last sign."""
+        ((seconds,),) = self._rows(_EARLIER, [attempt])
         return float(seconds)
 
     def last_sign(self) -> float:

@@ -37,7 +37,7 @@ class Assignment:
         found = {
             "VOLARY_RUN": str(self.directory),
             "VOLARY_MEET": self.meeting.address,
-            "VOLARY_LIFE": str(self.meeting.life),
+            "VOLARY_LIFE": str(self.meeting.attempt),
             "VOLARY_SERVER_LIFE": self.meeting.server_life,
             "VOLARY_JOB": self.job,
         }
@@ -64,10 +64,10 @@ class Assignment:
             return None
         try:
             host, _, port = environment["VOLARY_MEET"].rpartition(":")
-            life, server_life = int(environment["VOLARY_LIFE"]), environment["VOLARY_SERVER_LIFE"]
+            attempt, server_life = int(environment["VOLARY_LIFE"]), environment["VOLARY_SERVER_LIFE"]
             return cls(
                 directory=Path(environment["VOLARY_RUN"]),
-                meeting=Meeting(host, int(port), life, server_life),
+                meeting=Meeting(host, int(port), attempt, server_life),
                 job=environment["VOLARY_JOB"],
                 key=bytes.fromhex(environment[KEY]) if KEY in environment else None,
                 folder=Path(environment[FOLDER]) if FOLDER in environment else None,

@@ -9,7 +9,7 @@ from volary.run.disk import Disk, open_regular, replace_file
 
 
 def note_launch(directory: RunDirectory, launch: str) -> None:
-    """Note that all lives of the run are of this launch. Raises RunError if that cannot be written."""
+    """Note that all attempts of the run are of this launch. Raises RunError if that cannot be written."""
     try:
         replace_file(Disk(), directory.launch, launch.encode(), mode=0o600)
     except OSError as error:
@@ -29,11 +29,11 @@ def launched_by(directory: RunDirectory, launch: str) -> bool:
 
 
 def is_stopped_by_user(directory: RunDirectory) -> bool:
-    """Whether the newest life of the run ended as its user had asked it to: by Ctrl-C, `volary stop`, or the page."""
+    """Whether the newest attempt ended as the user had asked it to: by Ctrl-C, `volary stop`, or the page."""
     try:
         with RunReader(directory) as reader:
             info = reader.info()
-            asked = any(event.life == int(info["life"]) for event in reader.events(kind="stopping"))
+            asked = any(event.attempt == int(info["life"]) for event in reader.events(kind="stopping"))
             return asked and info.get("state") == "stopped"
     except (OSError, RunError):
         return False

@@ -15,11 +15,11 @@ from volary.run.disk import Disk, open_regular, replace_file
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the workers of one life of a run meet its server. server_life: what the server proves to be."""
+    """Where the workers of one attempt of a run meet its server. server_life: what the server proves to be."""
 
     host: str
     port: int
-    life: int
+    attempt: int
     server_life: str
 
     @property

@@ -13,11 +13,11 @@ from volary.run.disk import Disk, open_regular, replace_file
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """engine: whose queue it is in. number: as the queue has it. life: the run's newest before the job; -1: none."""
+    """engine: whose queue it is in. number: as the queue has it. attempt: the run's newest before the job; -1: none."""
 
     engine: str
     number: str
-    life: int
+    attempt: int
 
     def __str__(self) -> str:
         return f"job {self.number} of {self.engine}"

@@ -14,7 +14,7 @@ READ_AT_ONCE = 64  # values in one message
 
 
 class BoardBulletin:
-    """Posts and reads JSON values. Keys carry the life, so that a restarted run never reads an older one's.
+    """Posts and reads JSON values. Keys carry the attempt, so that a restarted run never reads an older one's.
 
     Waits are bounded by the store's timeout. waiting: what is around each wait, so that others know of it.
     """
@@ -24,26 +24,26 @@ class BoardBulletin:
         store: Store,
         rank: int,
         size: int,
-        life: int,
+        attempt: int,
         part: str = "",
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._waiting = waiting
         self.rank, self.size = rank, size
-        self._store, self._life, self._part = store, life, part
+        self._store, self._attempt, self._part = store, attempt, part
 
     def within(self, part: str) -> BoardBulletin:
         """A part of it, whose topics are its own: for what happens again and again."""
-        return BoardBulletin(self._store, self.rank, self.size, self._life, f"{self._part}/{part}", self._waiting)
+        return BoardBulletin(self._store, self.rank, self.size, self._attempt, f"{self._part}/{part}", self._waiting)
 
     def beside(self, part: str) -> BoardBulletin:
         """A part of it for another thread of each rank: what waits there is not the worker."""
-        return BoardBulletin(self._store, self.rank, self.size, self._life, f"{self._part}/{part}")
+        return BoardBulletin(self._store, self.rank, self.size, self._attempt, f"{self._part}/{part}")
 
     def among(self, ranks: Sequence[int]) -> BoardBulletin:
         """A part of it for these ranks, counted from 0 there."""
         place, part = ranks.index(self.rank), f"{self._part}/ranks {'-'.join(map(str, ranks))}"
-        return BoardBulletin(self._store, place, len(ranks), self._life, part, self._waiting)
+        return BoardBulletin(self._store, place, len(ranks), self._attempt, part, self._waiting)
 
     def post(self, topic: str, value: Any) -> None:
         """Post this rank's value under `topic`."""
@@ -65,4 +65,4 @@ class BoardBulletin:
         return everybody
 
     def _key(self, topic: str, rank: int) -> str:
-        return f"bulletin/{self._life}{self._part}/{topic}/{rank}"
+        return f"bulletin/{self._attempt}{self._part}/{topic}/{rank}"

@@ -1,7 +1,7 @@
 """Workers that a launcher started find their run: rank 0 opens it and posts its address, the others read that.
 
 A launcher's own store (torchrun's agent keeps one) is open to everyone who reaches its port, outlives the workers, and
-still holds what a dead life has posted. So nothing in it is believed but an address, and that only if a run of this
+still holds what a dead attempt has posted. So nothing in it is believed but an address, and that only if a run of this
 user's, in the folder that this rank's own session names, says that it meets there and its server proves that run's
 key. Which run a restarted rank 0 goes on with stands in the run's directory, not in the store. A file that the ranks
 inherit (a lab's) is nobody else's: it names the run.
@@ -90,13 +90,13 @@ def _met(place: Place, run: RunSettings, wish: dict[str, Any]) -> Iterator[Membe
 
 @contextmanager
 def _hosted(wish: dict[str, Any], run: RunSettings, place: Place, board: Any) -> Iterator[Membership]:
-    """Rank 0: have the run made, or gone on with after an earlier life, and driven by a process of its own.
+    """Rank 0: have the run made, or gone on with after an earlier attempt, and driven by a process of its own.
 
     What the run came to is known there: raises SystemExit with that process's status if all was not well, so that the
     launcher's command has the status that `volary train` would have.
     """
     if board is not None:
-        board.delete_key(ENTRY)  # of an earlier life
+        board.delete_key(ENTRY)  # of an earlier attempt
     again = _again(place, run, board)
     known: dict[str, Any] = {"run": str(again.path)} if again else wish
     known |= {"address": place.address, "launch": place.launch, "hosts": place.hosts}
@@ -121,11 +121,11 @@ def _hosted(wish: dict[str, Any], run: RunSettings, place: Place, board: Any) ->
 
 
 def _again(place: Place, run: RunSettings, board: Any) -> RunDirectory | None:
-    """The run to go on with, if this is not its first life."""
+    """The run to go on with, if this is not its first attempt."""
     if place.meet_file is not None:
         return RunDirectory(board.get(RUN).decode()) if board.check([RUN]) else None
     found = next(_of_launch(place, run), None) if place.restarts else None
-    if found is not None and place.life and is_stopped_by_user(found):
+    if found is not None and place.attempt and is_stopped_by_user(found):
         raise Stopped(f"{found.path} was stopped by its user: no restart goes on with it\n{resuming(found)}")
     return found
 
@@ -186,7 +186,7 @@ def _own_runs(run: RunSettings) -> Iterator[RunDirectory]:
 
 
 def _member(place: Place, directory: RunDirectory, meeting: Meeting) -> Membership:
-    place = replace(place, life=meeting.life)
+    place = replace(place, attempt=meeting.attempt)
     return Membership.claim(place, directory, meeting.host, meeting.port, meeting.server_life)
 
 

@@ -254,7 +254,7 @@ def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: Ba
     status = error.status if isinstance(error, ProgramEnded) else None
     return Verdict(
         rank=member.place.rank,
-        life=member.place.life,
+        attempt=member.place.attempt,
         outcome=outcome,
         step=recorder.step,
         phase=recorder.phase,

@@ -74,7 +74,7 @@ class NoDriver:
 class Pulse:
     """Beats until `stop`; carries the recorder's rows and events.
 
-    asked_to_end: this worker is to finish its step, save and end. requests: what else this life of the run was asked
+    asked_to_end: this worker is to finish its step, save and end. requests: what else this attempt of the run was asked
     to do, oldest first. lost: why it is without a driver, if it is. abandon: called with a sentence when the run is
     over for this worker, whatever its training thread sits in (another worker is lost, or the driver); it must end the
     process.
@@ -161,7 +161,7 @@ class Pulse:
             self._drop_answered(int(message["acknowledged"]))
         if message.get("finish"):
             self.ask_to_end()
-        if "requests" in message:  # all of this life, again and again
+        if "requests" in message:  # all of this attempt, again and again
             self.requests = tuple(message["requests"])
         if message.get("stack"):
             self._send(stack=_stacks())

@@ -17,7 +17,7 @@ _TOPIC = "request"
 
 
 class RunRequests:
-    """heard: what the driver has told this worker in this life, oldest first. Rank 0's word counts."""
+    """heard: what the driver has told this worker in this attempt, oldest first. Rank 0's word counts."""
 
     def __init__(self, heard: Callable[[], Sequence[Any]], bulletin: Bulletin) -> None:
         self._heard, self._bulletin = heard, bulletin

@@ -325,7 +325,7 @@ def _taken_up(name: str, value: Any, saved: Any, of: LoopState) -> Any:
         raise BadInput(f"worker.restore: {name} was saved as a state_dict(), and is a {kind}, which cannot load one")
     value.load_state_dict(loadable(value, saved["state"]) if isinstance(value, nn.Module) else saved["state"])
     if isinstance(value, Optimizer):
-        value._opt_called = True  # type: ignore[attr-defined]  # in an earlier life: schedules ask, and warn
+        value._opt_called = True  # type: ignore[attr-defined]  # in an earlier attempt: schedules ask, and warn
     return value
 
 

@@ -51,7 +51,7 @@ class OwnFeed:
         self._under_way: FeedPlace | None = None
         self._resumed: FeedPlace | None = None
         self._loops = 0  # over it that have ended in this epoch of `worker.epochs`
-        self._ended_before = 0  # of these, in an earlier life of the run
+        self._ended_before = 0  # of these, in an earlier attempt of the run
         self._generators_then: Any = None  # of the whole process, where it is resumed
         self._told = False  # that batches have another worker's samples
 

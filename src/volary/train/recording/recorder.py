@@ -49,7 +49,7 @@ class Recorder:
         self._told_traffic: tuple[Traffic, ...] = ()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
         self._in_step = False
-        self._done = 0  # steps of this life
+        self._done = 0  # steps of this attempt
         self._starting = True
         self._sent_bytes = 0
         self._received_bytes = 0
@@ -166,7 +166,7 @@ class Recorder:
         self.enter("checkpoint")
 
     def go_on_from(self, step: int) -> None:
-        """Steps up to `step` were done in an earlier life."""
+        """Steps up to `step` were done in an earlier attempt."""
         self.step = step
 
     def event(self, kind: str, **data: Any) -> None:

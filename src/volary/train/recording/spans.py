@@ -8,12 +8,12 @@ from typing import Any
 
 from volary.session.values.period import Period
 
-FIRST, LAST = 2, 11  # of a life: the first step warms up
+FIRST, LAST = 2, 11  # of an attempt: the first step warms up
 TOGETHER = 2  # in a row, so that what travels under the next forward shows
 EVERY = Period(100, "steps")
 LATE_STEPS = 4  # a step's spans may come until this many steps later
 MOST_WAITING = 20_000  # about 1.5 MB; a beat takes them away four times a second
-_BEFORE_STEPS = frozenset({"broadcast"})  # happens once a life, around its first step
+_BEFORE_STEPS = frozenset({"broadcast"})  # happens once an attempt, around its first step
 
 
 class Spans:
@@ -26,14 +26,14 @@ class Spans:
     def __init__(self) -> None:
         self.recording = True
         self._period, self._steps_per_epoch = EVERY, 1
-        self._first = 0  # step of this life; 0 before it
+        self._first = 0  # step of this attempt; 0 before it
         self._steps: frozenset[int] = frozenset()
         self._always = _BEFORE_STEPS
         self._waiting: deque[tuple[int, str, str, float, float, int]] = deque(maxlen=MOST_WAITING)
         self._wall_s = _wall_clock_ahead_s()
 
     def follow(self, period: Period, steps_per_epoch: int) -> None:
-        """Record steps 2 to 11 of a life, and then two whenever a `period` ends; nothing at all if it is never."""
+        """Record steps 2 to 11 of an attempt, and then two whenever a `period` ends; nothing at all if it is never."""
         self._period, self._steps_per_epoch = period, steps_per_epoch
         if period.unit == "never":
             self._always = frozenset()

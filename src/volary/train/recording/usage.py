@@ -9,7 +9,7 @@ from volary.run.machine import clock
 from volary.run.machine.usage import UsageMeter
 
 FIRST_S = 0.5  # a process that has only just begun has nothing to show
-EVERY_S = 2.0  # then; later a hundredth of what the worker's life has lasted
+EVERY_S = 2.0  # then; later a hundredth of what the worker's attempt has lasted
 LONGEST_S = 15.0
 SHARE = 0.01
 

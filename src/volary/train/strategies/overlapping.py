@@ -66,7 +66,7 @@ class Overlapping(Exchanging):
         super().__init__(contribution, recorder)
         self._update = update
         self._group = group
-        self._step = self._steps = 0  # the step whose gradients are under way, and how many there were in this life
+        self._step = self._steps = 0  # the step whose gradients are under way, and how many there were in this attempt
         self._began = False  # whether all is there that rank 0 sends at the start
         self._began_s = 0.0
         self._busy = self._parcels_here = 0  # of this step

@@ -81,7 +81,7 @@ def joined(
     try:
         recorder.starting("meeting the other workers")
         recorder.enter("exchange")
-        bulletin = BoardBulletin(store, place.rank, place.world_size, place.life, waiting=recorder.waiting)
+        bulletin = BoardBulletin(store, place.rank, place.world_size, place.attempt, waiting=recorder.waiting)
         group = join(store, bulletin, device, LAST_RESORT_S, place.address, backend)
         try:
             if code is not None:
@@ -139,7 +139,7 @@ def server_beside(member: Membership, strategy: Strategy) -> Iterator[None]:
     if strategy.exchange.servers != COLOCATED or place.rank >= strategy.workers:
         yield
         return
-    meeting = Meeting(member.host, member.port, place.life, member.server_life)
+    meeting = Meeting(member.host, member.port, place.attempt, member.server_life)
     assignment = Assignment(directory=member.directory.path, meeting=meeting)
     if member.remote is not None:
         assignment = replace(member.remote.assignment, job="")
