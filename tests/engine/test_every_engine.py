@@ -27,7 +27,8 @@ from volary.run.launch.assignment import Assignment
 given = Assignment.found(os.environ)
 number = os.environ.get("VOLARY_SERVER") or str(find().rank)
 draft = pathlib.Path("told-" + number + "." + str(os.getpid()))
-draft.write_text(json.dumps([str(given.directory), given.meeting.address, given.meeting.attempt, given.job, os.getpid()]))
+meeting = given.meeting
+draft.write_text(json.dumps([str(given.directory), meeting.address, meeting.attempt, given.job, os.getpid()]))
 draft.rename("told-" + number)
 """
 STAY = TELL + "import signal\nsignal.pause()\n"

@@ -57,7 +57,12 @@ def test_a_loop_of_ones_own_is_not_asked(run):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b'{"attempt": 0, "request": {"type": "delete"}}', b'{"attempt": 0, "request": {"type": "rate", "lr": -1}}'],
+    [
+        b"",
+        b"[]",
+        b'{"attempt": 0, "request": {"type": "delete"}}',
+        b'{"attempt": 0, "request": {"type": "rate", "lr": -1}}',
+    ],
 )
 def test_what_makes_no_sense_asks_nothing_and_is_removed(run, content):
     path = run.path / "request-1.json"
