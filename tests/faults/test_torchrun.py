@@ -130,6 +130,17 @@ raise SystemExit("this is the attacker's")
 """
 
 
+def run_of_attacker(lair: Path) -> RunDirectory:
+    """A run in the attacker's folder, which the victim can read; its network leaves a mark where it is imported."""
+    (lair / "evil.py").write_text(EVIL.format(mark=str(lair / "imported")))
+    evil = Session(
+        network=f"{lair}/evil.py:Net",
+        data={"source": {"name": "synthetic", "shape": [16], "classes": 4, "samples": 64, "kind": "blobs"}},
+        strategy={"workers": 2},
+    )
+    return RunDirectory.create(lair, "it", "it", evil.to_yaml())
+
+
 NAMED = pytest.param(True, id="a run with a name", marks=pytest.mark.slow)  # the same but for how the run is found
 
 
@@ -138,13 +149,7 @@ NAMED = pytest.param(True, id="a run with a name", marks=pytest.mark.slow)  # th
 def test_whoever_writes_to_the_launchers_store_decides_nothing(tmp_path_factory, named):
     """An attacker knows address and port of torchrun's store, and has a folder that the victim can read."""
     lair = tmp_path_factory.mktemp("attacker")
-    (lair / "evil.py").write_text(EVIL.format(mark=str(lair / "imported")))
-    evil = Session(
-        network=f"{lair}/evil.py:Net",
-        data={"source": {"name": "synthetic", "shape": [16], "classes": 4, "samples": 64, "kind": "blobs"}},
-        strategy={"workers": 2},
-    )
-    directory = RunDirectory.create(lair, "it", "it", evil.to_yaml())
+    directory = run_of_attacker(lair)
     file = session(steps=5)
     if not named:
         Path(file).write_text(Path(file).read_text().replace("run: {name: it}", ""))
@@ -233,13 +238,7 @@ def test_a_stranger_who_overwrites_the_launchers_store_all_the_time_is_joined_by
 ):
     """From before the ranks start until they train, with addresses of its own server and whatever cannot be read."""
     lair = tmp_path_factory.mktemp("attacker")
-    (lair / "evil.py").write_text(EVIL.format(mark=str(lair / "imported")))
-    evil = Session(
-        network=f"{lair}/evil.py:Net",
-        data={"source": {"name": "synthetic", "shape": [16], "classes": 4, "samples": 64, "kind": "blobs"}},
-        strategy={"workers": 2},
-    )
-    directory = RunDirectory.create(lair, "it", "it", evil.to_yaml())
+    directory = run_of_attacker(lair)
     ours, done = RunDirectory(Path("runs") / "it"), threading.Event()
     with started_by_hand(session(steps=5)) as (processes, store, start):
         attacker = dist.TCPStore("localhost", store.port, is_master=False)

@@ -9,9 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +21,7 @@ from hypothesis import strategies as st
 
 from data._stores import KINDS
 from data.loading._digits import Digits
+from data.loading._numbered import InStore, Numbered, always, opened, pids, values  # noqa: F401
 from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
 from volary.data.loading import choice, pipeline
@@ -32,7 +31,6 @@ from volary.data.loading.processes import PIECES
 from volary.data.loading.readers import Readers
 from volary.data.loading.slots import Slots
 from volary.data.order import share_of
-from volary.data.records.records import hashed
 from volary.data.skipping import Skipping
 from volary.data.sources.packed import PackedShards
 from volary.session.spec import Cache
@@ -40,61 +38,6 @@ from volary.train.recording.reads import Reads
 from volary.train.recording.recorder import Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads make all batches")
-
-
-class Numbered:
-    """Records that say which they are."""
-
-    block, remote = 4, False
-    descriptors: tuple[int, ...] = ()
-
-    def __init__(self, count: int, corrupt: frozenset[int] = frozenset()) -> None:
-        self.count, self.corrupt = count, corrupt
-
-    def __len__(self) -> int:
-        return self.count
-
-    def name(self, index: int) -> str:
-        return f"record {index}"
-
-    def fingerprint(self) -> None: ...
-
-    def at_hand(self, indices) -> bool:
-        return True
-
-    def expect(self, indices) -> None: ...
-
-    def announce(self, indices) -> bool:
-        return self.remote
-
-    def forked(self):
-        return partial(map, self.read)
-
-    def read(self, index: int) -> bytes:
-        return b"" if index in self.corrupt else index.to_bytes(2)
-
-
-@pytest.fixture(autouse=True)
-def always(monkeypatch) -> None:
-    """However few samples there are, and from the second batch on, however slowly threads end."""
-    monkeypatch.setattr(choice, "WORTH_S", 0.0)
-    monkeypatch.setattr(pipeline, "_SOON_S", 60.0)
-
-
-def opened(count: int, corrupt: frozenset[int] = frozenset(), **settings) -> Pipeline:
-    return Pipeline(Numbered(count, corrupt), torch.arange(count), None, Digits(), Scale(1.0, 0.0), **settings)
-
-
-def values(inputs: torch.Tensor) -> list[int]:
-    inputs = inputs.permute(0, 3, 1, 2).float()
-    return (inputs[:, 0, 0, 0] * 256 + inputs[:, 0, 0, 1]).long().tolist()
-
-
-def pids(samples: Pipeline) -> list[int]:
-    forked = samples._forked
-    assert forked is not None
-    assert forked._processes is not None
-    return forked._processes.pids
 
 
 @settings(max_examples=8)
@@ -226,18 +169,6 @@ def test_who_decodes_is_told_once_with_the_reason(monkeypatch):
     monkeypatch.setattr(choice, "WORTH_S", 1000.0)
     why = "all samples take N s of a core, and processes are for more than 1000 s"
     assert decoding(opened(200)) == ("threads", 2, why)
-
-
-class InStore(Numbered):
-    """As if they came from a store."""
-
-    remote = True
-
-    def fingerprint(self) -> str:
-        return hashed("numbers", str(self.count))
-
-    def at_hand(self, indices) -> bool:
-        return False
 
 
 def test_what_the_cache_has_is_made_by_processes_and_counted_as_read_from_there():
@@ -401,15 +332,6 @@ time.sleep(600)
             os.waitpid(one.pid, 0)
 
 
-def test_memory_in_which_threads_made_the_first_batch_is_not_kept_once_processes_decode():
-    samples = opened(400)
-    feed = Feed(samples, 20)
-    for _ in range(6):
-        next(feed)
-    assert pids(samples)
-    assert samples._spare == []
-
-
 @given(st.integers(1, 2000), st.integers(1, 300), st.sampled_from([1, 2, 16, 128, 1024]))
 def test_pieces_have_each_row_once_and_those_of_all_batches_fit_into_a_pipe(rows, least, count):
     slots = most_slots(count)
@@ -423,118 +345,6 @@ def test_the_last_pieces_of_a_batch_are_the_smallest_so_that_all_processes_end_a
     sizes = [stop - start for start, stop in divided(128, 1, 2, 64)]
     assert sizes == sorted(sizes, reverse=True)
     assert (sizes[0], sizes[-1]) == (32, 1)
-
-
-def test_no_more_large_batches_are_made_ahead_than_fit_into_the_memory_for_them(monkeypatch):
-    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 3 * 20 * 2)
-    samples = opened(400)
-    feed = Feed(samples, 20)
-    for _ in range(6):
-        next(feed)
-        assert len(samples._ahead) <= 3
-    assert pids(samples)
-
-
-def test_of_large_batches_two_are_in_memory_and_the_next_one_begins_when_the_consumer_lets_go_of_its_own(monkeypatch):
-    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 0)
-    samples = opened(2000)
-    feed = Feed(samples, 20)
-    batch, addresses = next(feed), set()
-    for _ in range(20):
-        following = next(feed)
-        waiting = samples._ahead[-1]
-        assert not waiting.begun
-        del batch
-        assert waiting.begun
-        assert values(following.inputs) == following.targets.tolist()
-        addresses.add(following.inputs.data_ptr())
-        batch = following  # noqa: F841 -- it is kept, as a for loop does
-        del following
-    assert pids(samples)
-    assert len(addresses) == 2
-
-
-def test_a_batch_that_another_thread_lets_go_of_makes_room_for_the_next_one(monkeypatch):
-    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 0)
-    samples = opened(2000)
-    feed, kept = Feed(samples, 20), []
-    for _ in range(20):
-        kept.append(next(feed))
-        thread = threading.Thread(target=kept.clear)
-        thread.start()
-        thread.join()
-        assert all(made.begun for made in samples._ahead)
-    assert pids(samples)
-
-
-def test_who_keeps_a_batch_for_longer_gets_the_next_ones_ahead_in_more_memory(monkeypatch):
-    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 0)
-    samples = opened(2000)
-    feed = Feed(samples, 20)
-    kept = [next(feed) for _ in range(3)]
-    for _ in range(10):
-        kept = [*kept[1:], next(feed)]
-        assert all(made.begun for made in samples._ahead)
-    assert [values(batch.inputs) for batch in kept] == [batch.targets.tolist() for batch in kept]
-
-
-def test_large_batches_get_more_memory_once_one_was_late_and_the_one_before_was_not(monkeypatch):
-    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 3 * 20 * 2)
-    samples = opened(2000)
-    feed = Feed(samples, 20)
-    batch = next(feed)
-    batch = next(feed)
-    slots = samples._forked._slots
-    unused = len(slots.unused)
-    until = time.monotonic() + 60
-    while not samples.ready:
-        samples._hear(0.1)
-        assert time.monotonic() < until
-    following = next(feed)
-    assert len(slots.unused) == unused
-    for pid in pids(samples):
-        os.kill(pid, signal.SIGSTOP)
-    batch = following
-    del following
-    goes_on = threading.Timer(0.05, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids(samples)])
-    goes_on.start()
-    batch = next(feed)
-    goes_on.join()
-    assert len(slots.unused) == unused - 1
-    assert values(batch.inputs) == batch.targets.tolist()
-
-
-def test_a_batch_that_waits_for_memory_is_made_by_threads_if_processes_die_meanwhile(monkeypatch):
-    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 0)
-    samples = opened(2000)
-    feed = Feed(samples, 20)
-    kept = [next(feed) for _ in range(2)]
-    assert not samples._ahead[-1].begun
-    for pid in pids(samples):
-        os.kill(pid, signal.SIGKILL)
-    kept += [next(feed) for _ in range(5)]
-    assert [values(batch.inputs) for batch in kept] == [batch.targets.tolist() for batch in kept]
-
-
-def test_a_process_lets_go_of_the_batch_that_the_consumer_had_when_it_was_forked():
-    samples = opened(400)
-    batch = next(Feed(samples, 20))
-    assert samples._lent_by_threads is not None
-    _, _, (_, memory), _ = samples._lent_by_threads.peek()
-    samples._let_go_of_the_first_batch()
-    assert memory.size == 0
-    del batch
-
-
-def test_no_more_batches_are_made_ahead_than_there_are_slots_for(monkeypatch):
-    monkeypatch.setattr(pipeline, "most_slots", lambda _: 8)
-    samples = Pipeline(InStore(2000), torch.arange(2000), None, Digits(), Scale(1.0, 0.0))
-    feed = Feed(through_cache(samples, Cache(memory="1MB"), "of a test with few slots"), 20)
-    feed.limit(2 * (feed.steps_per_epoch or 0))
-    for batch in feed:
-        assert values(batch.inputs) == batch.targets.tolist()
-    assert pids(samples)
-    assert samples._depth <= 7
 
 
 def test_where_there_is_no_memory_to_share_threads_decode(monkeypatch):
