@@ -444,3 +444,18 @@ def test_what_train_refuses_of_a_runs_name_and_places_check_refuses_in_the_same_
     assert (trained.status, trained.err) == (2, checked.err)
     assert checked.err.startswith((setting.partition("=")[0], "command line: run.name: ", "the run runs/taken "))
     assert [path.name for path in Path("runs").iterdir()] == ["taken"]
+
+
+def test_a_topology_or_route_that_workers_would_refuse_is_refused_before_they_start(check):
+    two = ("strategy.workers=2", "strategy.exchange.name=allreduce")
+    said = check(*two, "strategy.exchange.topology=nowhere.yaml")
+    assert said.status == 2
+    assert said.err.splitlines()[-1].startswith("strategy.exchange: nowhere.yaml: cannot be read: ")
+    Path("somewhere.yaml").write_text("subnetworks: 3\n")
+    said = check(*two, "strategy.exchange.topology=somewhere.yaml")
+    assert said.err.splitlines()[-1].startswith("strategy.exchange: somewhere.yaml: accepted: `subnetworks:`")
+    said = check(*two, "strategy.exchange.route=three_level")
+    needs = "it needs two or more sub-networks of as many nodes each; found: 1 node of 2 ranks"
+    assert said.status == 2
+    assert said.err.splitlines()[-1] == f"strategy.exchange: route is 'three_level', but {needs}; nearest: shared"
+    assert check("strategy.workers=1", "strategy.exchange.route=three_level").status == 0, "nobody to sum with"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from volary.comm.control.sealing import Security
+from volary.comm.topology.topology import Topology
 from volary.data.idle import refuse_idle_workers
 from volary.driver.drive import Drive, Storage
 from volary.driver.ending import Ending
@@ -18,7 +19,8 @@ from volary.driver.queued import follow, queue_of, submit
 from volary.driver.server_group import NoServers, ServerGroup
 from volary.driver.watching.failure_detector import Rules
 from volary.engine._base import Engine, Handle, Launch
-from volary.errors import BadInput, ProgramEnded, RunError, ServerLost, WorkerLost
+from volary.engine.local import LocalEngine
+from volary.errors import BadInput, ProgramEnded, RunError, ServerLost, SettingError, WorkerLost
 from volary.errors.raised import shown
 from volary.monitor.outline import outline
 from volary.run.checkpoint_files.store import writable
@@ -94,6 +96,10 @@ def check(task: Task) -> list[str]:
     workers = task.strategy.workers
     if (reason := task.engine.check(workers)) is not None:
         raise BadInput(f"engine: {reason}")
+    try:  # the workers of a machine are one node; of others it is known once they meet
+        task.strategy.exchange.check(Topology.of(range(workers)) if isinstance(task.engine, LocalEngine) else None)
+    except SettingError as error:
+        raise BadInput(f"strategy.exchange: {error}") from None
     if task.strategy.interface and queue_of(task.engine) is None:
         address_of(task.strategy.interface)
     return [*task.strategy.remarks, *task.engine.warnings(workers)]

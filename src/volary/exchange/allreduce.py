@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volary.comm.routes import ROOM as ROUTES
-from volary.comm.topology.route_choice import SHARED, plugins
+from volary.comm.topology.route_choice import SHARED, choose, plugins
 from volary.errors import SettingError
 from volary.plugins import unknown
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
+    from volary.comm.topology.topology import Topology
     from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.overlap.comm_setup import CommSetup
 
@@ -61,6 +63,18 @@ class AllReduce:
         if self.route not in _TO_OWNERS:
             found["shares"] = f"with exchange.route={self.route} all workers get all sums"
         return found
+
+    def check(self, topology: Topology | None) -> None:
+        """Look at what workers would refuse once they have met. topology: of theirs, if it is known by now.
+
+        Raises SettingError.
+        """
+        if self.topology is not None:
+            from volary.comm.topology.topology import subnetworks_in
+
+            subnetworks_in(Path(self.topology))
+        if topology is not None and len(topology.order) > 1:
+            choose(self.route, topology, [])
 
     def count(self, workers: int) -> int:
         """Server processes of a run: none, as every worker keeps all parameters."""

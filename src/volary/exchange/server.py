@@ -39,6 +39,9 @@ class Server:
         if self.replicas not in (1, 2):
             raise SettingError(f"replicas is {self.replicas}; accepted: 1 or 2")
 
+    def check(self, topology: object) -> None:
+        """Whatever the topology of workers is, their values go to servers."""
+
     def count(self, workers: int) -> int:
         """Server processes of a run that starts with so many workers."""
         return workers if isinstance(self.servers, str) else self.servers

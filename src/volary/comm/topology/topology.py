@@ -116,7 +116,7 @@ def described(description: Path, hosts: Sequence[str]) -> tuple[tuple[int, ...],
 
     Raises SettingError if it is not like that, or names other hosts than these.
     """
-    groups = _read(description)
+    groups = subnetworks_in(description)
     named = [name for group in groups for name in group]
     problems = [
         f"{what} {', '.join(sorted(wrong))}"
@@ -172,7 +172,8 @@ def _as_described(bulletin: Bulletin, found: Topology, description: Path) -> Top
     return replace(found, subnetworks=subnetworks, source=f"described in {description}")
 
 
-def _read(description: Path) -> list[list[str]]:
+def subnetworks_in(description: Path) -> list[list[str]]:
+    """The host names of each sub-network that a file describes. Raises SettingError if it is not such a file."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
