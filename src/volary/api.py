@@ -23,7 +23,7 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session.own_source import source_of
 from volary.session.script import SOURCE, Script
-from volary.session.spec import OwnCheckpoint, RunSettings, Session, Strategy, Train
+from volary.session.spec import LoopCheckpoint, RunSettings, Session, Strategy, Train
 from volary.session.values.reference import UserObject
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def launch(
         seed=settings.get("seed", 1),
         device=settings.get("device", "auto"),  # type: ignore[arg-type]  # judged where it is declared
         engine=settings.get("engine", "local"),
-        checkpoint=OwnCheckpoint(**(settings.get("checkpoint") or {})),
+        checkpoint=LoopCheckpoint(**(settings.get("checkpoint") or {})),
         network=network if isinstance(network, str) else reference_to(network),
         run=RunSettings(name=settings.get("name"), folder=settings.get("folder", "runs")),
     )

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from volary.data.data_names import DataNames, agreeing, renumber
-from volary.data.datasets.own import samples_of
+from volary.data.datasets.user_source import samples_of
 from volary.data.preparation.packing import pack
 from volary.data.sources import ROOM
 from volary.data.sources.csv import CsvTable

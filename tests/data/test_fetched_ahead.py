@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from volary.data.datasets import fetched_ahead
 from volary.data.datasets.fetched_ahead import AHEAD
-from volary.data.datasets.own import samples_of
+from volary.data.datasets.user_source import samples_of
 from volary.data.feed import Feed
 from volary.data.skipping import Skipping
 from volary.errors import CorruptSample, DataError

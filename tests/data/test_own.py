@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from volary.data.datasets.own import OwnSource, samples_of
+from volary.data.datasets.user_source import UserSource, samples_of
 from volary.data.feed import Feed
 from volary.data.memory import InMemory
 from volary.errors import DataError, SettingError
@@ -40,8 +40,8 @@ class CountingWithLength(Counting):
         return self.count
 
 
-def source(factory, **arguments) -> OwnSource:
-    return OwnSource(reference="my.module:Thing", load=lambda: factory, arguments=arguments)
+def source(factory, **arguments) -> UserSource:
+    return UserSource(reference="my.module:Thing", load=lambda: factory, arguments=arguments)
 
 
 def refused(look) -> str:

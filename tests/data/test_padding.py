@@ -15,7 +15,7 @@ from PIL import Image
 
 from volary.data.batching.padding import IGNORED, padded
 from volary.data.datasets.differing import let_differ
-from volary.data.datasets.own import samples_of
+from volary.data.datasets.user_source import samples_of
 from volary.data.feed import Feed
 from volary.data.order import Bucketed, epoch_order
 from volary.data.skipping import Skipping

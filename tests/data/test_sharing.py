@@ -21,7 +21,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from volary.data.datasets.own import samples_of
+from volary.data.datasets.user_source import samples_of
 from volary.data.feed import Feed
 from volary.data.sharing import indexed
 from volary.data.sharing.among import Among

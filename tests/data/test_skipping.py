@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from volary.data.datasets.own import samples_of
+from volary.data.datasets.user_source import samples_of
 from volary.data.feed import Feed, one_pass
 from volary.data.skipping import Skipping
 from volary.data.sources.images import Images

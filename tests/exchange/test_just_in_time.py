@@ -28,7 +28,7 @@ class Reader(nn.Module):
         return self.two(self.one(inputs)) * self.scale
 
 
-class Keeping(nn.Module):
+class LoopCheckpoints(nn.Module):
     """Keeps parameters of other modules in lists."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ def test_a_recurrent_layer_which_keeps_references_waits_before_its_forward(kind)
 
 
 def test_parameters_kept_in_lists_are_waited_for_before_the_forward_of_who_keeps_them():
-    watched = Watched(Keeping())
+    watched = Watched(LoopCheckpoints())
     watched.module(torch.ones(1, 2))
     assert watched.waited == ["one.weight", "two.weight"]
 
@@ -150,7 +150,7 @@ def whole_copy(module: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, whole_copy])
-@pytest.mark.parametrize("make", [Reader, Keeping, lambda: nn.LSTM(2, 2)])
+@pytest.mark.parametrize("make", [Reader, LoopCheckpoints, lambda: nn.LSTM(2, 2)])
 def test_a_copy_of_the_network_is_a_plain_one_that_waits_for_nobody(copied, make):
     watched = Watched(make())
     other: Any = copied(watched.module)

@@ -182,7 +182,7 @@ def test_lenet_learns_a_handful_of_images() -> None:
     assert train.figures(train.measure(inputs, targets))["accuracy"] == 1
 
 
-class Keeping(nn.Module):
+class LoopCheckpoints(nn.Module):
     """Keeps what no checkpoint knows of: a hidden state, a count, a buffer that forward replaces."""
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class Keeping(nn.Module):
 
 @pytest.mark.parametrize("targets", [(), (7,)])
 def test_a_dry_run_leaves_what_a_network_keeps_as_it_was_also_when_it_fails(targets: tuple[int, ...]) -> None:
-    module = Keeping()
+    module = LoopCheckpoints()
     before, buffer = state_of(module), module.mean
     if targets:
         with pytest.raises(SettingError):

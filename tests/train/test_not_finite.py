@@ -14,7 +14,7 @@ from train._training import OVERLAPPED, Quick, made, session, started, trained
 from volary.data.batching.batch import Batch
 from volary.data.order import epoch_order
 from volary.errors import NotFinite
-from volary.network.criteria.own import OwnLoss
+from volary.network.criteria.user_loss import UserLoss
 from volary.network.flow import Flow
 from volary.train.loop import train
 from volary.train.not_finite import origin
@@ -71,7 +71,7 @@ class Layers(nn.Module):
 
 def of(module: nn.Module, inputs: Tensor, loss: Any = lambda output, _: output["scores"][0].sum()) -> str:
     batch = Batch(inputs, torch.zeros(len(inputs)), total=len(inputs), epoch=0, step_in_epoch=0, ends_epoch=False)
-    return origin(Flow(module, OwnLoss(loss, "loss"), "train"), [(batch, lambda place: 100 + place)], nullcontext)
+    return origin(Flow(module, UserLoss(loss, "loss"), "train"), [(batch, lambda place: 100 + place)], nullcontext)
 
 
 def test_the_first_layer_whose_output_is_not_finite_is_named_and_of_nested_ones_the_innermost():

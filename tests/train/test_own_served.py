@@ -46,14 +46,14 @@ from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
 from volary.sharding.ranges import Range
 from volary.train.model import build_model
-from volary.train.own.keeping import Keeping
+from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.model.share import Share
 from volary.train.own.served.feed import ServedFeed
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.model import ServedModel
 from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
-from volary.train.served.server.own_optimizer import KINDS, OwnOptimizer
+from volary.train.served.server.loop_optimizer import KINDS, LoopOptimizer
 from volary.train.state.seeds import seed_all
 from volary.train.update.optimizer_rule import OptimizerRule
 
@@ -169,7 +169,7 @@ def test_a_worker_that_joins_calls_its_first_epoch_0_and_then_follows_the_run_s(
         part = portions.read(BatchRange(next(under_way), 0, BATCH)).parts[0]
         yield part.inputs
 
-    feed, keeping = ServedFeed(portions, epoch), Keeping(None, Recorder(2), Share(1.0))
+    feed, keeping = ServedFeed(portions, epoch), LoopCheckpoints(None, Recorder(2), Share(1.0))
     keeping.follow(feed)
     found = []
     for number in keeping.epochs(5):
@@ -283,7 +283,7 @@ def test_an_optimiser_on_servers_does_what_the_workers_own_would(kind):
         bias.requires_grad = False
     trained = {name: one for name, one in own.named_parameters() if one.requires_grad}
     mine = made(own)
-    told = msgspec.json.decode(msgspec.json.encode(OwnOptimizer.of([mine], trained)), type=OwnOptimizer)
+    told = msgspec.json.decode(msgspec.json.encode(LoopOptimizer.of([mine], trained)), type=LoopOptimizer)
     parts = {Range(name, 0, one.numel()): theirs.get_parameter(name).detach() for name, one in trained.items()}
     served = OptimizerRule({0: parts}, told)
     for rate in (0.5, 0.25):

@@ -24,7 +24,7 @@ def build_loss(
     """
     if isinstance(loss, Loss):
         return loss.build()
-    from volary.network.criteria.own import OwnLoss
+    from volary.network.criteria.user_loss import UserLoss
 
     named = name or str(getattr(loss, "__name__", repr(loss)))
     called = f"loss {named!r}"
@@ -33,10 +33,10 @@ def build_loss(
     arguments = {key: _weights(value) for key, value in (arguments or {}).items()} if _of_torch(loss) else arguments
     if inspect.isclass(loss):
         made = loss(**accept(loss, called, arguments or {}, {}))
-        return OwnLoss(_callable(made, called), named)
+        return UserLoss(_callable(made, called), named)
     if arguments:
         loss = partial(loss, **accept(partial(loss, None, None), called, arguments, {}))
-    return OwnLoss(_callable(loss, called), named)
+    return UserLoss(_callable(loss, called), named)
 
 
 def _of_torch(loss: object) -> bool:

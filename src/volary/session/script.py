@@ -18,7 +18,7 @@ from volary.session.reading.choice import Choice
 from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle
 from volary.session.resolved import to_yaml
-from volary.session.spec import EVERY_20_STEPS, EVERY_100_STEPS, OwnCheckpoint, RunSettings, Session, Strategy
+from volary.session.spec import EVERY_20_STEPS, EVERY_100_STEPS, LoopCheckpoint, RunSettings, Session, Strategy
 from volary.session.values.period import Period
 from volary.session.values.reference import UserObject
 from volary.session.values.source_file import refuse_uncompilable
@@ -48,7 +48,7 @@ class Script:
     histograms: Period = (
         EVERY_20_STEPS  # how often weights, gradients, updates are looked at; in 0.5 % of the time at most
     )
-    checkpoint: OwnCheckpoint = field(default_factory=OwnCheckpoint)
+    checkpoint: LoopCheckpoint = field(default_factory=LoopCheckpoint)
     engine: Annotated[Any, Choice("volary.engine")] = "local"  # who starts the workers
     run: RunSettings = field(default_factory=RunSettings)
 

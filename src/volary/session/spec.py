@@ -144,7 +144,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnCheckpoint:
+class LoopCheckpoint:
     """Which checkpoints of a training loop of one's own are kept; the loop itself says when it saves."""
 
     keep_best: ClassVar[bool] = False  # nobody says which one is the best

@@ -16,8 +16,8 @@ from volary.data.caching.cached import through_cache
 from volary.data.data_names import DataNames, agreeing
 from volary.data.datasets.differing import let_differ
 from volary.data.datasets.lines import Lines
-from volary.data.datasets.own import OwnSource
 from volary.data.datasets.stream import Stream
+from volary.data.datasets.user_source import UserSource
 from volary.data.feed import one_pass
 from volary.data.loading.pipeline import Pipeline
 from volary.data.skipping import Skipping
@@ -85,7 +85,7 @@ def open_data(session: Session, split: Split, criterion: Criterion | None = None
     source = session.data.source
     if isinstance(source, UserObject):
         with _user_code(f"data {source.name!r}", DataError):
-            opened = OwnSource(reference=source.reference, load=source.load, arguments=source.arguments).open(split)
+            opened = UserSource(reference=source.reference, load=source.load, arguments=source.arguments).open(split)
     else:
         opened = source.open(split)
     if session.strategy.servers and isinstance(opened, Stream):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from volary.data.batching.padding import IGNORED
 from volary.errors import SettingError
-from volary.network.criteria.own import OwnLoss
+from volary.network.criteria.user_loss import UserLoss
 from volary.network.loss_graph import mean_of_some_in
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class UncountedLoss:
 
     def __init__(self, criterion: Criterion, recorder: Recorder, pieces: int) -> None:
         self._recorder, self._name = recorder, getattr(criterion, "name", "")
-        self._looks = isinstance(criterion, OwnLoss) and not criterion.counts and pieces > 1
+        self._looks = isinstance(criterion, UserLoss) and not criterion.counts and pieces > 1
 
     def look(self, loss: Tensor, samples: int) -> None:
         """At the loss of so many samples, a scalar."""

@@ -34,7 +34,7 @@ def test_source_is_a_frozen_dataclass_of_settings(name):
 
 def test_settings_and_checks_import_nothing_heavy():
     code = (
-        "import sys; from volary.data.sources import ROOM; import volary.data.datasets.own, volary.data.idle\n"
+        "import sys; from volary.data.sources import ROOM; import volary.data.datasets.user_source, volary.data.idle\n"
         "loaded = {name: ROOM.load(name) for name in ROOM.names()}\n"
         "loaded['digits']().check(); loaded['synthetic']().check()\n"
         "print(sorted({'torch', 'numpy', 'PIL'} & set(sys.modules)))"

@@ -9,7 +9,7 @@ import torch
 
 from volary.data.batching.padding import IGNORED
 from volary.data.datasets.lines import Lines
-from volary.data.datasets.own import MapSamples
+from volary.data.datasets.user_source import MapSamples
 from volary.data.loading.pipeline import Pipeline
 from volary.errors import SettingError
 

@@ -15,7 +15,7 @@ from volary.run.checkpoints import ROSTER, Checkpoints, read
 from volary.run.database.journal import Journal
 from volary.run.database.kept_contributions import KeptContributions
 from volary.server.roster.progress import RosterState
-from volary.session.spec import Checkpoint, OwnCheckpoint
+from volary.session.spec import Checkpoint, LoopCheckpoint
 
 QUICK_S = 0.02  # a folder's draft counts that soon, as a rule: nothing waits for the roster's next look
 CLOSE_S = 2.0  # that the end of a run waits for what is under way
@@ -28,7 +28,7 @@ class CheckpointDrafts:
     that was committed.
     """
 
-    def __init__(self, checkpoints: Checkpoints, settings: Checkpoint | OwnCheckpoint, servers: int) -> None:
+    def __init__(self, checkpoints: Checkpoints, settings: Checkpoint | LoopCheckpoint, servers: int) -> None:
         self.newest: dict[str, Any] = {}
         self._checkpoints, self._settings, self._servers = checkpoints, settings, servers
         self._began_at = 0.0

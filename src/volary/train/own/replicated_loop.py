@@ -15,12 +15,12 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters
 from volary.train.own.first_steps import FirstSteps
-from volary.train.own.keeping import Keeping
+from volary.train.own.loop_checkpoints import LoopCheckpoints
+from volary.train.own.loop_feed import LoopFeed, of_first
+from volary.train.own.model.loop_model import LoopModel, LoopRun
+from volary.train.own.model.loop_steps import LoopSteps
 from volary.train.own.model.loss_watch import LossWatch
-from volary.train.own.model.own_model import OwnModel, OwnRun
-from volary.train.own.model.own_steps import OwnSteps
 from volary.train.own.model.share import Share, Weighed
-from volary.train.own.own_feed import OwnFeed, of_first
 from volary.train.own.together import called_by_all
 from volary.train.worker.saver import GroupSaver
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ReplicatedLoop:
-    """See `OwnLoop`. group: of all workers. drafts: of checkpoints; None where there is no run to keep."""
+    """See `LoopBackend`. group: of all workers. drafts: of checkpoints; None where there is no run to keep."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class ReplicatedLoop:
         self._script, self._group, self._recorder, self._device = script, group, recorder, device
         self._share = Share(1 / group.size)
         saver = None if drafts is None else GroupSaver(drafts, group, recorder, self._gather_apart)
-        self.keeping = Keeping(saver, recorder, self._share)
-        self._run = OwnRun(script.strategy, self._share, recorder, pulse)
-        self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
-        self._models: list[OwnModel] = []
+        self.checkpoints = LoopCheckpoints(saver, recorder, self._share)
+        self._run = LoopRun(script.strategy, self._share, recorder, pulse)
+        self._fed: list[tuple[tuple[Any, int | None, bool | None], LoopFeed]] = []
+        self._models: list[LoopModel] = []
         self._first = FirstSteps(recorder) if self.size > 1 else None
         self._counting: Group | None = None  # for what `weigh` is told, from its first call on
-        self._apart: Group | None = None  # for calls that all workers make between steps, from the first one on
-        self._steps: OwnSteps | None = None
+        self._for_calls: Group | None = None  # for calls that all workers make between steps, from the first one on
+        self._steps: LoopSteps | None = None
         self._watch: LossWatch | None = None
         self._told_empty = False
         self._gathered = itertools.count(1)
@@ -88,7 +88,7 @@ class ReplicatedLoop:
     def weigh(self, count: float) -> None:
         if self._counting is None:
             with called_by_all(self, self._recorder, "weigh"):
-                self._counting = self._all_apart() if self.size > 1 else self._group
+                self._counting = self._group_of_all() if self.size > 1 else self._group
         share = self._share
         count = count if share.samples or not share.total else 0.0  # what went through the loop is another worker's
         share.weighed = Weighed(count, self._counting, self._recorder, self._tell_empty)
@@ -107,7 +107,7 @@ class ReplicatedLoop:
             )
         return found[0].clip(parameters, max_norm, kind)
 
-    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> OwnFeed:
+    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed:
         for (known, *how), feed in self._fed:  # one that is fed in each epoch goes on where it was
             if known is data and how == [batch_size, shuffle]:
                 return feed
@@ -120,14 +120,14 @@ class ReplicatedLoop:
                 f"batch_size is {size}, and with workers whose parameters differ each learns from samples of its own; "
                 f"accepted: {self.size} or more, a sample a worker"
             )
-        feed = OwnFeed(kept, self._share, self._recorder, self._device, self._follow)
+        feed = LoopFeed(kept, self._share, self._recorder, self._device, self._follow)
         self._fed.append(((data, batch_size, shuffle), feed))
         return feed
 
     def peers(self, called: str) -> Group:
-        if self._apart is None:
-            self._apart = self._all_apart() if self.size > 1 else self._group
-        return self._apart
+        if self._for_calls is None:
+            self._for_calls = self._group_of_all() if self.size > 1 else self._group
+        return self._for_calls
 
     @contextmanager
     def consensus(self, called: str) -> Iterator[None]:
@@ -144,9 +144,9 @@ class ReplicatedLoop:
             model.meet()
 
     def restore(self, state: dict[str, Any]) -> dict[str, Any]:
-        found = self.keeping.restore(state)
+        found = self.checkpoints.restore(state)
         for number, model in enumerate(self._models):
-            model.restore_rank(self.keeping.replica(number))
+            model.restore_rank(self.checkpoints.replica(number))
         return found
 
     def save(self, state: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ class ReplicatedLoop:
         with self.consensus("save"):
             replicas = [model.rank_state() for model in self._models]
             updates_locally = any(model.period.updates for model in self._models)
-            self.keeping.save(state, updates_locally=updates_locally, replicas=replicas)
+            self.checkpoints.save(state, updates_locally=updates_locally, replicas=replicas)
 
     def finish(self) -> None:
         for model in self._models:
@@ -173,7 +173,7 @@ class ReplicatedLoop:
     def _replicas_differ(self) -> bool:
         return self.size > 1 and not self._script.strategy.consistency.equal
 
-    def _all_apart(self) -> Group:
+    def _group_of_all(self) -> Group:
         """All workers, over connections of their own."""
         return self._group.divided([list(range(self.size))])
 
@@ -189,7 +189,7 @@ class ReplicatedLoop:
     def _follow(self) -> None:
         if self._first is not None:
             self._first.begin(fed=True)
-        self.keeping.begin_batch()
+        self.checkpoints.begin_batch()
         for model in self._models:
             model.follow()
 
@@ -212,15 +212,15 @@ class ReplicatedLoop:
         model.to(self._device)
         # what models send goes beside each other and beside your own calls, and ranks must not mix it up
         apart = (self._models or early is not None) and self.size > 1
-        group = self._all_apart() if apart else self._group
-        beside = self._all_apart() if apart and early is not None else group
-        state = self.keeping.strategy_state()
-        one = OwnModel(model, self._run, group, passes, state, summed=summed, early=early, beside=beside)
-        one.restore_rank(self.keeping.replica(len(self._models)))
+        group = self._group_of_all() if apart else self._group
+        beside = self._group_of_all() if apart and early is not None else group
+        state = self.checkpoints.strategy_state()
+        one = LoopModel(model, self._run, group, passes, state, summed=summed, early=early, beside=beside)
+        one.restore_rank(self.checkpoints.replica(len(self._models)))
         self._models.append(one)
         if self._steps is None:
             periods = {"compare": self._script.compare_replicas, "look": self._script.histograms}
-            self._steps = OwnSteps(self._models, self._group, self._share, self._recorder, self._first, **periods)
+            self._steps = LoopSteps(self._models, self._group, self._share, self._recorder, self._first, **periods)
 
 
 def _optimizer_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> Optimizer:

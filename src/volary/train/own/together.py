@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class HasPeers(Protocol):
-    """The part of an `OwnLoop` that calls of all workers need."""
+    """The part of an `LoopBackend` that calls of all workers need."""
 
     def peers(self, called: str) -> Group:
         """Who makes this call together. Raises BadInput if nobody can."""
@@ -57,7 +57,7 @@ def require_same(call: str, size: int, group: Group) -> None:
         raise RanksDiffer(f"workers made different calls: {said}; {accepted}")
 
 
-def come_apart(place: tuple[int, int], settings: dict[str, Any], group: Group) -> NoReturn:
+def raise_diverged(place: tuple[int, int], settings: dict[str, Any], group: Group) -> NoReturn:
     """Raise RanksDiffer: workers would add up gradients of different steps, or update differently. A collective call.
 
     place: the steps that this worker has made, and the batches that it was given. settings: of its optimiser.

@@ -16,7 +16,7 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.sharding.groups import leads
 from volary.train.own import together
-from volary.train.own.own_feed import of_first
+from volary.train.own.loop_feed import of_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from volary.session.script import Script
     from volary.train.coordinator import Outcome
-    from volary.train.own.own_feed import OwnFeed
-    from volary.train.own.own_loop import OwnLoop
+    from volary.train.own.loop_backend import LoopBackend
+    from volary.train.own.loop_feed import LoopFeed
     from volary.train.own.served.feed import ServedFeed
     from volary.train.recording.recorder import Recorder
 
@@ -35,7 +35,7 @@ class Worker:
     """One worker of a run of your own loop. rank of world_size, local_rank on its machine, and its device."""
 
     def __init__(
-        self, loop: OwnLoop, script: Script, recorder: Recorder, device: torch.device, local_rank: int
+        self, loop: LoopBackend, script: Script, recorder: Recorder, device: torch.device, local_rank: int
     ) -> None:
         self.rank, self.world_size, self.local_rank = loop.rank, loop.size, local_rank
         self.device = device
@@ -105,7 +105,7 @@ class Worker:
         else:
             self._loop.weigh(value)
 
-    def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> OwnFeed | ServedFeed:
+    def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> LoopFeed | ServedFeed:
         """This worker's share of `data`, batch by batch; each `for` over it is an epoch.
 
         data: a torch DataLoader, whose batch_size is that of all workers together; or a data set or any iterable of
@@ -117,7 +117,7 @@ class Worker:
         shared out.
         """
         feed = self._loop.feed(data, batch_size, shuffle)
-        self._loop.keeping.follow(feed)
+        self._loop.checkpoints.follow(feed)
         return feed
 
     @property
@@ -185,7 +185,7 @@ class Worker:
 
         A worker that joins begins with 0, whichever epoch the run is in, and then follows the run's.
         """
-        return self._loop.keeping.epochs(count)
+        return self._loop.checkpoints.epochs(count)
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """In a resumed run, let `state` be as it was saved; call it once, right before the loop. Returns it by name.

@@ -40,7 +40,7 @@ class HasState(Protocol):
         ...
 
 
-class OwnState:
+class WorkerState:
     """All that a worker has of its own: its keeper's residuals, and the state of its `optimizer`, if it has one."""
 
     def __init__(self, keeper: Keeper, optimizer: RankState | None) -> None:
@@ -63,7 +63,7 @@ class OwnState:
             self._optimizer.restore_rank([state[OPTIMIZER] for state in states if OPTIMIZER in state])
 
 
-def resume(own: OwnState, member: Membership, step: int | None, workers: int) -> None:
+def resume(own: WorkerState, member: Membership, step: int | None, workers: int) -> None:
     """Let a worker go on from the checkpoint of `step`; None: the run begins. workers: that it begins with."""
     rank, checkpoints = member.place.rank, Checkpoints(member.directory.checkpoints)
     if step is not None and rank < workers:  # whoever joins later has left out nothing yet

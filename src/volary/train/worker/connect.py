@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.comm.transports._base import Transport
     from volary.server.protocol.messages import Welcome, WorkerHello
-    from volary.session.spec import Checkpoint, OwnCheckpoint, Strategy
+    from volary.session.spec import Checkpoint, LoopCheckpoint, Strategy
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
@@ -50,7 +50,7 @@ END_WITHIN_S = 10.0  # a server beside a worker, after the run: servers write an
 
 
 def drafts_of(
-    member: Membership, group: Group, recorder: Recorder, pulse: Pulse, settings: Checkpoint | OwnCheckpoint
+    member: Membership, group: Group, recorder: Recorder, pulse: Pulse, settings: Checkpoint | LoopCheckpoint
 ) -> Drafts:
     """Where the ranks of `group` write checkpoints: to a store, each its part; else by the driver if any of them does
     not see the run's directory. A collective call.

@@ -11,7 +11,7 @@ from volary.train.member.compare import shape_facts
 from volary.train.recording.histograms import Histograms
 from volary.train.served.by_roster import ByRoster
 from volary.train.served.replica import ServedReplica
-from volary.train.served.residuals import OwnState, Residuals, Writers, resume
+from volary.train.served.residuals import Residuals, WorkerState, Writers, resume
 from volary.train.worker.connect import linked
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ServedWorker:
         writers = held.enter_context(closing(Writers()))
 
         def residuals(keeper: Keeper) -> Residuals:
-            own = OwnState(keeper, self.optimizer)
+            own = WorkerState(keeper, self.optimizer)
             resume(own, self.member, restore, self.strategy.workers)
             kept, drops = self.saves, self.strategy.consistency.drops
             return Residuals(own, self.saver.write, work.saved, writers.start, kept=kept, drops=drops)

@@ -29,9 +29,9 @@ class EarlySteps:
         self._scale = 1.0  # of these
 
     @property
-    def in_slices(self) -> bool:
+    def updates_on_arrival(self) -> bool:
         """Whether sums are applied as they arrive; else these steps are as all others."""
-        return self._update.in_slices
+        return self._update.updates_on_arrival
 
     def begin_pass(self) -> None:
         """Backward begins. Raises SettingError if the sums of the one before still wait."""
@@ -40,7 +40,7 @@ class EarlySteps:
 
     def wait(self) -> None:
         """Gradients are agreed on: their sums wait from now on."""
-        self._waiting = self.in_slices
+        self._waiting = self.updates_on_arrival
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """Scale the sums that wait to a norm of at most `max_norm`; the norm before, a scalar. Raises SettingError."""
@@ -69,7 +69,7 @@ class EarlySteps:
 
     def refuse_other(self, optimizer: Optimizer) -> None:
         """Raise SettingError if sums are applied as they arrive, and it is another that updates the model."""
-        if self.in_slices and optimizer is not self._update.optimizer:
+        if self.updates_on_arrival and optimizer is not self._update.optimizer:
             raise SettingError(
                 f"another {type(optimizer).__name__} than worker.distribute was given updates a model that has "
                 "early_update; accepted: that one alone, or early_update=False"

@@ -9,7 +9,7 @@ import torch
 
 from volary.errors import SettingError
 from volary.sharding.ranges import Range
-from volary.train.served.server.own_optimizer import ELEMENTWISE, by_group, groups_among, plain
+from volary.train.served.server.loop_optimizer import ELEMENTWISE, by_group, groups_among, plain
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.by_slices import by_number
 from volary.train.update.optimizer_rule import OptimizerRule
@@ -71,7 +71,7 @@ class EarlyUpdate:
         return None
 
     @property
-    def in_slices(self) -> bool:
+    def updates_on_arrival(self) -> bool:
         """Whether sums are applied as they arrive."""
         return self._rule is not None
 

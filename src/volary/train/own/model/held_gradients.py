@@ -25,7 +25,7 @@ class HeldGradients:
         self._first: Tensor | None = None  # that the newest pass came to
         self._version = -1  # of its gradient, as it was agreed on
 
-    def hide(self) -> None:
+    def put_placeholders(self) -> None:
         """Buckets have the gradients of all: nothing of them is to be seen, and each use to be noticed."""
         if not self._absent:
             self._absent = [AbsentGradient(one, self._look) for one in self._parameters]
@@ -34,7 +34,7 @@ class HeldGradients:
             parameter.grad = absent
         self._hidden = True
 
-    def bare(self) -> set[int]:
+    def remove_placeholders(self) -> set[int]:
         """Leave parameters what autograd has added since. Returns the ids of those that were cleared meanwhile."""
         if not self._hidden:
             return set()

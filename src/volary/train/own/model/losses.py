@@ -56,7 +56,7 @@ def loss_of_backward() -> Tensor | None:
     """
     found: Any = None
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:  # the outermost: reentrant checkpointing calls backward within backward
+    while frame is not None:  # the top_level: reentrant checkpointing calls backward within backward
         if frame.f_code is _BACKWARD:
             found = frame.f_locals["tensors"]
         frame = frame.f_back

@@ -34,7 +34,7 @@ class ServedFeed:
         return getattr(self._portions.loader, name)
 
     def begin_epoch(self) -> int:
-        """See `KeptFeed`: a worker that joins follows the run's epochs from its second on."""
+        """See `ResumableFeed`: a worker that joins follows the run's epochs from its second on."""
         loops, self._loops = max(1, self._loops), 0
         if self._ahead is None:
             return 0

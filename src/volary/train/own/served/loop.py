@@ -17,9 +17,9 @@ from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters
 from volary.server.protocol.norms import ClipNorm
 from volary.train.member.bulletin import BoardBulletin
-from volary.train.own.keeping import Keeping
+from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.model.loss_watch import LossWatch
-from volary.train.own.model.own_copy import OwnCopy
+from volary.train.own.model.rank_copy import RankCopy
 from volary.train.own.model.share import Share
 from volary.train.own.served.feed import ServedFeed
 from volary.train.own.served.hooks import LoopHooks
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class ServedLoop:
-    """See `OwnLoop`. facts: what all workers must agree on, besides the network. meet: the group of all, for a while.
+    """See `LoopBackend`. facts: what all workers must agree on, besides the network. meet: the group of all, at times.
 
     The worker comes to the roster with its first batch: only then it is known how many samples there are.
     """
@@ -76,7 +76,7 @@ class ServedLoop:
         self._steps: ServedSteps | None = None
         self._saves = False  # whether the loop is made to be saved
         self._saver = RosterSaver(member, self.size, self._ask_save)
-        self.keeping = Keeping(self._saver, recorder, Share(1 / self.size), lambda: self.models)
+        self.checkpoints = LoopCheckpoints(self._saver, recorder, Share(1 / self.size), lambda: self.models)
 
     @property
     def models(self) -> list[nn.Module]:
@@ -134,7 +134,7 @@ class ServedLoop:
         self._watching.close()
         self._model = model
         self._watching.callback(LoopHooks(model, self._recorder, lambda: self.steps).close)
-        own = OwnCopy(model.module, lambda: "" if self._steps is None else self._steps.own_copy, self._recorder)
+        own = RankCopy(model.module, lambda: "" if self._steps is None else self._steps.own_copy, self._recorder)
         self._watching.callback(own.close)
         if not self._how.summed:
             self._watching.callback(LossWatch(self._recorder, self._samples).close)
@@ -198,10 +198,10 @@ class ServedLoop:
 
     def restore(self, state: dict[str, Any]) -> dict[str, Any]:
         self._saves = True
-        return self.keeping.restore(state)
+        return self.checkpoints.restore(state)
 
     def save(self, state: dict[str, Any]) -> None:
-        self.keeping.save(state, updates_locally=self._script.strategy.consistency.pushes is Push.DIFFERENCE)
+        self.checkpoints.save(state, updates_locally=self._script.strategy.consistency.pushes is Push.DIFFERENCE)
 
     def finish(self) -> None:
         if self._steps is None:
@@ -240,5 +240,5 @@ class ServedLoop:
                 saves=self._saves,
                 leaving=lambda: self._pulse.asked_to_end,
             ).join()
-        self.keeping.begin_batch()
+        self.checkpoints.begin_batch()
         return self._steps.epoch(first)

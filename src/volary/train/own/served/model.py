@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from volary.errors import SettingError
 from volary.naming import named_parameters
 from volary.train.own.model.contents import Contents, as_one
-from volary.train.served.server.own_optimizer import OwnOptimizer, plain
+from volary.train.served.server.loop_optimizer import LoopOptimizer, plain
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,7 +24,7 @@ class ServedModel:
         self.models, self.optimizers = models, optimizers
         self.module = as_one(models)
         trained = {name: one for name, one in named_parameters(self.module) if one.requires_grad}
-        self.settings = OwnOptimizer.of(optimizers, trained)
+        self.settings = LoopOptimizer.of(optimizers, trained)
         self._contents = Contents(self.module)
 
     def refuse_changed(self) -> None:

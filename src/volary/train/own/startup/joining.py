@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
-    from volary.train.own.own_loop import OwnLoop
+    from volary.train.own.loop_backend import LoopBackend
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
 
@@ -61,7 +61,7 @@ class _Start:
     device: torch.device
 
     @contextmanager
-    def in_group(self) -> Iterator[OwnLoop]:
+    def in_group(self) -> Iterator[LoopBackend]:
         """Among workers that each have all parameters."""
         script, recorder, pulse, device = self.script, self.recorder, self.pulse, self.device
         with joined(self.member, recorder, device, script.strategy.backend, self.facts) as group:
@@ -77,7 +77,7 @@ class _Start:
                 raise
 
     @contextmanager
-    def over_servers(self) -> Iterator[OwnLoop]:
+    def over_servers(self) -> Iterator[LoopBackend]:
         """Among workers whose parameters are on servers; one of these may be beside this worker."""
         strategy, member = self.script.strategy, self.member
         with server_beside(member, strategy):

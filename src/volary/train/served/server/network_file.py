@@ -21,7 +21,7 @@ from volary.exchange.gradients.plain_layers import plain_layers
 from volary.exchange.gradients.plan import in_memory_order
 from volary.naming import named_modules, named_parameters
 from volary.run.disk import Disk, replace_file
-from volary.train.served.server.own_optimizer import OwnOptimizer
+from volary.train.served.server.loop_optimizer import LoopOptimizer
 from volary.train.state.weights import weights_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class _Tensor(msgspec.Struct, frozen=True):
     trained: bool | None
 
 
-class OwnNetwork(msgspec.Struct, frozen=True):
+class LoopNetwork(msgspec.Struct, frozen=True):
     """What the file's header says. linear: names of the fully connected layers. plan: what the first worker pushes.
 
     order: of its samples, as `ReplayedOrder` takes it.
@@ -52,14 +52,14 @@ class OwnNetwork(msgspec.Struct, frozen=True):
     modules: list[str]
     linear: list[str]
     tensors: list[_Tensor]
-    optimizer: OwnOptimizer
+    optimizer: LoopOptimizer
     batch_size: int
     plan: list[str]
     order: bytes = b""
 
 
 def write_network(
-    folder: Path, module: nn.Module, optimizer: OwnOptimizer, batch_size: int, plan: Sequence[str], order: bytes = b""
+    folder: Path, module: nn.Module, optimizer: LoopOptimizer, batch_size: int, plan: Sequence[str], order: bytes = b""
 ) -> None:
     """Write the network as it is now, how it is updated, and what decides the order of samples. Raises OSError."""
     modules = [name for name, _ in named_modules(module)]
@@ -71,7 +71,7 @@ def write_network(
         trained = parameters[name].requires_grad if name in parameters else None
         described.append(_Tensor(name, list(lies.shape), list(lies.stride()), trained))
         values[name] = in_memory_order(torch.empty_like(lies, device="cpu").copy_(tensor))
-    said = OwnNetwork(
+    said = LoopNetwork(
         modules,
         [name for name, part in named_modules(module) if id(part) in linear],
         described,
@@ -84,10 +84,10 @@ def write_network(
     replace_file(Disk(), folder / FILE, data)
 
 
-def read_network(folder: Path) -> tuple[nn.Module, OwnNetwork]:
+def read_network(folder: Path) -> tuple[nn.Module, LoopNetwork]:
     """The network's tensors in modules of the same names, which compute nothing, and what is said of them."""
     with safe_open(folder / FILE, framework="pt") as file:
-        said = msgspec.convert(json.loads(file.metadata()[_HEADER]), OwnNetwork)
+        said = msgspec.convert(json.loads(file.metadata()[_HEADER]), LoopNetwork)
         whole = nn.Module()
         for name in said.modules:
             _put(whole, name, _layer() if name in said.linear else nn.Module())
@@ -118,7 +118,7 @@ def _hold(whole: nn.Module, one: _Tensor, values: Tensor) -> None:
         owner.register_parameter(last, nn.Parameter(values, requires_grad=one.trained))
 
 
-def load_values(module: nn.Module, folder: Path) -> OwnNetwork:
+def load_values(module: nn.Module, folder: Path) -> LoopNetwork:
     """Let a worker's network have the values in the file; the rest of it. Raises BadInput if they do not fit."""
     found, said = read_network(folder)
     theirs = weights_of(found)

@@ -21,7 +21,7 @@ _ONE_AT_A_TIME = threading.RLock()  # code of data sets: several may share what 
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnSource:
+class UserSource:
     """What `reference` names: a data set, or a callable that makes one of `arguments` and, if it takes it, `split`.
 
     load: imports it. It is called by `open` alone, so that `check` runs no code of the user.

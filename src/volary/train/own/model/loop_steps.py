@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from volary.comm.groups.blocking import add_up
 from volary.errors import BadInput, Stopped
-from volary.train.own.model.own_histograms import OwnHistograms
+from volary.train.own.model.loop_histograms import LoopHistograms
 from volary.train.replica import record_step
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.session.values.period import Period
     from volary.train.own.first_steps import FirstSteps
-    from volary.train.own.model.own_model import OwnModel
+    from volary.train.own.model.loop_model import LoopModel
     from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
 
 
-class OwnSteps:
+class LoopSteps:
     """Sees every step of every torch optimiser in this process, and cares for those of distributed models.
 
     Steps of the run are those of the first optimiser that steps; another takes over if it steps twice without it.
@@ -34,7 +34,7 @@ class OwnSteps:
 
     def __init__(
         self,
-        models: Sequence[OwnModel],
+        models: Sequence[LoopModel],
         group: Group,
         share: Share,
         recorder: Recorder,
@@ -44,7 +44,7 @@ class OwnSteps:
         look: Period,
     ) -> None:
         self._compare, self._look = compare, look
-        self._histograms = OwnHistograms(models, recorder) if group.leads else None
+        self._histograms = LoopHistograms(models, recorder) if group.leads else None
         self._models, self._group, self._share, self._recorder = models, group, share, recorder
         self._first = first
         self._lead: Optimizer | None = None
@@ -57,7 +57,7 @@ class OwnSteps:
         for hook in self._hooks:
             hook.remove()
 
-    def _of(self, optimizer: Optimizer) -> list[OwnModel]:
+    def _of(self, optimizer: Optimizer) -> list[LoopModel]:
         """The models that it updates. Raises BadInput if it has parameters beside theirs."""
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         found = [model for model in self._models if any(one in model for one in parameters)]
@@ -81,7 +81,7 @@ class OwnSteps:
         closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
         self._done_with(optimizer)  # with a step that has raised
         for model in models:
-            model.before(optimizer, closing=closure is not None, outermost=not self._under_way)
+            model.before(optimizer, closing=closure is not None, top_level=not self._under_way)
         if self._histograms is not None:
             step = self._recorder.step + (self._lead is None or optimizer is self._lead)  # the lead ends a step
             self._histograms.before(optimizer, step if self._ends(self._look, step) else None)
@@ -89,7 +89,7 @@ class OwnSteps:
         self._recorder.enter("optimizer")
         return None if closure is None else ((optimizer, self._agreeing(closure, models[0])), {})
 
-    def _agreeing(self, closure: Callable[[], Any], model: OwnModel) -> Callable[[], Any]:
+    def _agreeing(self, closure: Callable[[], Any], model: LoopModel) -> Callable[[], Any]:
         """The closure, with the loss of all workers: what the optimiser does next must not differ between them."""
 
         def called() -> Any:
@@ -108,14 +108,14 @@ class OwnSteps:
         if not models:
             return
         self._done_with(optimizer)
-        outermost = not self._under_way
+        top_level = not self._under_way
         for model in models:
-            model.after(optimizer, outermost=outermost)
-        leads = outermost and self._leads(optimizer)
+            model.after(optimizer, top_level=top_level)
+        leads = top_level and self._leads(optimizer)
         if leads:
             self._end_step(optimizer, models)
         if self._histograms is not None:
-            self._histograms.after(optimizer, late=any(model.in_slices for model in models))
+            self._histograms.after(optimizer, late=any(model.updates_on_arrival for model in models))
         if not leads:
             return
         for model in self._models if self._ends(self._compare, self._recorder.step) else ():
@@ -123,7 +123,7 @@ class OwnSteps:
         if any(model.ending for model in models):
             raise Stopped("the run was asked to end after this step")
 
-    def _end_step(self, optimizer: Optimizer, models: Sequence[OwnModel]) -> None:
+    def _end_step(self, optimizer: Optimizer, models: Sequence[LoopModel]) -> None:
         if self._first is not None:
             self._first.end(models[0].loss.own)
         losses = [model.loss.take() for model in self._models]

@@ -30,9 +30,9 @@ from volary.train.own.model.early_update import EarlyUpdate
 from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.held_gradients import HeldGradients
 from volary.train.own.model.losses import StepLoss, loss_of_backward
-from volary.train.own.model.own_copy import OwnCopy
+from volary.train.own.model.rank_copy import RankCopy
 from volary.train.own.rates import FollowedSettings
-from volary.train.own.together import come_apart
+from volary.train.own.together import raise_diverged
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.seeds import kept_generators
 from volary.train.strategies.adapting import Adapting
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OwnRun:
+class LoopRun:
     """What all models of a worker have in common."""
 
     settings: Strategy
@@ -64,7 +64,7 @@ class OwnRun:
     pulse: EndWatch
 
 
-class OwnModel:
+class LoopModel:
     """Turns a user's calls of `backward` and `optimizer.step` into agreed gradients, or means of parameters.
 
     group: of this model alone. passes: backward passes of a step; gradients agree after the last, or when they are
@@ -76,7 +76,7 @@ class OwnModel:
     def __init__(
         self,
         model: nn.Module,
-        run: OwnRun,
+        run: LoopRun,
         group: Group,
         passes: int,
         state: StrategyState,
@@ -132,39 +132,39 @@ class OwnModel:
             )
 
     @property
-    def in_slices(self) -> bool:
+    def updates_on_arrival(self) -> bool:
         """Whether updates are made as sums arrive, after `optimizer.step()`, and no gradient is ever seen."""
-        return self._early is not None and self._early.in_slices
+        return self._early is not None and self._early.updates_on_arrival
 
     def again(self, early: Optimizer | None = None) -> None:
         """Distribute the model as it is now. A collective call. early: the optimiser to update early, if another."""
         self._early_optimizer = early or self._early_optimizer
         self.settle()
         self.close()
-        self._bare()
+        self._remove_placeholders()
         self._distribute()
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """Scale gradients so that their norm is at most `max_norm`; the norm before, a scalar. Raises SettingError."""
         if self._passed and not self.period.updates:
             self._agree()
-        if self._early is not None and self._early.in_slices:
-            self._held.hide()
+        if self._early is not None and self._early.updates_on_arrival:
+            self._held.put_placeholders()
             return self._early.clip(parameters, max_norm, kind)
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
 
-    def before(self, optimizer: Optimizer, *, closing: bool, outermost: bool) -> None:
+    def before(self, optimizer: Optimizer, *, closing: bool, top_level: bool) -> None:
         """Agree on gradients, unless they are. closing: the optimiser calls backward itself. Raises SettingError.
 
-        outermost: no other optimiser has called its step.
+        top_level: no other optimiser has called its step.
         """
-        self._bare()
+        self._remove_placeholders()
         if self._in_backward:
             raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
         if self.period.updates:
-            if outermost:
+            if top_level:
                 self.period.refuse_second(optimizer)
-            if outermost and not self.period.under_way:
+            if top_level and not self.period.under_way:
                 self.strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
             if self._run.share.empty:
                 torch._foreach_zero_([one.grad for one in self.contents.trained if one.grad is not None])
@@ -174,15 +174,15 @@ class OwnModel:
         if self._early is not None:
             self._early.refuse_other(optimizer)
 
-    def after(self, optimizer: Optimizer, *, outermost: bool) -> None:
-        """The optimiser has stepped. outermost: no other optimiser has called its step."""
+    def after(self, optimizer: Optimizer, *, top_level: bool) -> None:
+        """The optimiser has stepped. top_level: no other optimiser has called its step."""
         self._stepped.add(id(optimizer))
         if self._group.size > 1 and self._run.settings.replicas_equal and not self.period.updates:
             self._settings.see(optimizer)
         self._made = 0
         if self._early is not None:
             self._early.apply()
-        if outermost and self.period.updates and self.period.end_step():
+        if top_level and self.period.updates and self.period.end_step():
             self.end_period()
 
     def compare(self, step: int) -> None:
@@ -281,7 +281,7 @@ class OwnModel:
         behind = getattr(self._run.settings.exchange, "behind", False)
         self._early = EarlySteps(self.model, update, self.strategy, behind=behind) if update else None
         differs = group.size > 1 and (self._consistency.pushes is not Push.GRADIENT)
-        self._own_copy = OwnCopy(self.model, self._why_own, recorder) if differs else None
+        self._own_copy = RankCopy(self.model, self._why_own, recorder) if differs else None
         if isinstance(self.strategy, Adapting) and self._run.settings.codec.chooses and not self._state.representations:
             self._hooks.append(choose_with_first_forward(self.model, self.strategy, self._passes, recorder))
         recorder.enter("between steps")
@@ -299,11 +299,11 @@ class OwnModel:
             self._in_backward = True
             self._run.recorder.enter_step("backward")
             self._hear()
-            if self._early is not None and self._early.in_slices:
+            if self._early is not None and self._early.updates_on_arrival:
                 self._early.begin_pass()
                 if self._agrees_after_pass():
                     self._vote()
-            self._bare()
+            self._remove_placeholders()
             self._keep_agreed(parameter)
             # what follows backward (clipping, a gradient scaler, a log) must see the agreed gradients
             torch.autograd.Variable._execution_engine.queue_callback(self._passed_backward)
@@ -335,8 +335,8 @@ class OwnModel:
         if not self.period.updates:
             if agrees:
                 self._agree()
-            if self._group.size > 1 and (self.in_slices or not agrees):
-                self._held.hide()
+            if self._group.size > 1 and (self.updates_on_arrival or not agrees):
+                self._held.put_placeholders()
         self._run.recorder.enter("forward")
 
     def _agrees_after_pass(self) -> bool:
@@ -344,19 +344,19 @@ class OwnModel:
 
         With the last batch of an epoch a step may have fewer: they agree then where later ones can still be added.
         """
-        addable = not self._summed and not self.in_slices
+        addable = not self._summed and not self.updates_on_arrival
         return self._made + 1 >= self._passes or (self._run.share.ends_epoch and addable)
 
     def _look(self) -> None:
         """A gradient is used that buckets have: all workers use it here. Raises SettingError."""
-        if self.in_slices:
+        if self.updates_on_arrival:
             raise SettingError(LOOKED_AT)
         if self._passed:
             self._agree()
             self._run.recorder.enter("forward")
 
     def _agree(self) -> None:
-        self._bare()
+        self._remove_placeholders()
         codec = self._run.settings.codec
         if not self._run.share.total and codec.at(0) != codec:
             raise SettingError(
@@ -378,19 +378,19 @@ class OwnModel:
         self._held.agreed()
         self._share_buffers()
 
-    def _bare(self) -> None:
-        if cleared := self._held.bare():
+    def _remove_placeholders(self) -> None:
+        if cleared := self._held.remove_placeholders():
             self.strategy.drop(cleared)
 
     def _vote(self) -> None:
         self.strategy.vote(Vote(self.loss.part, busy=True, ending=self._run.pulse.asked_to_end, place=self._counted()))
-        self._voted = self.in_slices
+        self._voted = self.updates_on_arrival
 
     def _hear_all(self) -> Agreed:
         """What all workers have voted. Raises RanksDiffer if they are at different places of their loops."""
         agreed = self.strategy.agree()
         if agreed.apart:
-            come_apart(self._place(), self._settings.named(), self._beside)
+            raise_diverged(self._place(), self._settings.named(), self._beside)
         self.ending = self.ending or agreed.ending
         return agreed
 

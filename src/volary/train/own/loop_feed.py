@@ -30,7 +30,7 @@ _FOREIGN = (
 )
 
 
-class OwnFeed:
+class LoopFeed:
     """Batches as the loader's collate_fn makes them, on the worker's device; `len` is the number of steps of an epoch.
 
     Each `for` over it is an epoch. What else one asks of it (`dataset`, `batch_size`, `sampler`, ...) the loader has.
@@ -77,7 +77,7 @@ class OwnFeed:
         return self._under_way is not None
 
     def begin_epoch(self) -> int:
-        """See `KeptFeed`: workers go through all epochs together."""
+        """See `ResumableFeed`: workers go through all epochs together."""
         self._loops = self._ended_before = 0
         return 0
 

@@ -22,7 +22,7 @@ ELEMENTWISE = {"ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam"
 KINDS = ELEMENTWISE | {"Adafactor", "Muon"}  # these are given whole parameters
 
 
-class OwnOptimizer(msgspec.Struct, frozen=True):
+class LoopOptimizer(msgspec.Struct, frozen=True):
     """kind: a class of torch.optim. groups: settings of each. group_of: the group of each parameter, by name."""
 
     kind: str
@@ -30,7 +30,7 @@ class OwnOptimizer(msgspec.Struct, frozen=True):
     group_of: dict[str, int]
 
     @classmethod
-    def of(cls, optimizers: Sequence[Optimizer], trained: Mapping[str, Tensor]) -> OwnOptimizer:
+    def of(cls, optimizers: Sequence[Optimizer], trained: Mapping[str, Tensor]) -> LoopOptimizer:
         """Those of a worker's own, for its network's trained parameters. Raises BadInput if servers cannot have them.
 
         Several are of one type, and the groups of one follow those of the one before.

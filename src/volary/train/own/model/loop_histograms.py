@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from volary.train.own.model.own_model import OwnModel
+    from volary.train.own.model.loop_model import LoopModel
     from volary.train.recording.recorder import Recorder
 
 
-class OwnHistograms:
+class LoopHistograms:
     """Of the parameters of `models` that an optimiser holds, before and after its step, on one worker.
 
     Gradients are as the optimiser had them: the mean over all workers, clipped and unscaled. Where updates come later
     there are none, and what a step has changed is here when the next one is about to.
     """
 
-    def __init__(self, models: Sequence[OwnModel], recorder: Recorder) -> None:
+    def __init__(self, models: Sequence[LoopModel], recorder: Recorder) -> None:
         self._models, self._recorder, self._budget = models, recorder, HistogramBudget()
         self._measured: dict[int, UpdateHistograms] = {}  # by optimiser
         self._step = 0  # the newest that was measured

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.train.coordinator import Outcome
-    from volary.train.own.keeping import Keeping
-    from volary.train.own.own_feed import OwnFeed
+    from volary.train.own.loop_checkpoints import LoopCheckpoints
+    from volary.train.own.loop_feed import LoopFeed
     from volary.train.own.served.feed import ServedFeed
 
 
-class OwnLoop(Protocol):
+class LoopBackend(Protocol):
     """By who keeps the parameters: each worker has all (`ReplicatedLoop`), or servers (`ServedLoop`).
 
-    rank: of this worker, of the size workers that the run began with. keeping: of checkpoints of this loop.
+    rank: of this worker, of the size workers that the run began with. checkpoints: of this loop.
     """
 
     rank: int
     size: int
-    keeping: Keeping
+    checkpoints: LoopCheckpoints
 
     @property
     def models(self) -> Sequence[nn.Module]:
@@ -59,7 +59,7 @@ class OwnLoop(Protocol):
         """See `Worker.clip_grad_norm_`: the norm before, a scalar. Raises BadInput, SettingError."""
         ...
 
-    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> OwnFeed | ServedFeed:
+    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed | ServedFeed:
         """See `Worker.feed`. Raises BadInput, DataError, SettingError."""
         ...
 

@@ -38,7 +38,7 @@ _COUNTED = (
 _STATES = "what has state_dict() and load_state_dict(), " + ACCEPTED
 
 
-class KeptFeed(Protocol):
+class ResumableFeed(Protocol):
     """What `worker.feed` gives, as far as it is kept."""
 
     @property
@@ -100,7 +100,7 @@ class LoopPlace:
 
     epoch: int = 0
     counted: bool = False
-    feeds: list[KeptFeed] = field(default_factory=list)
+    feeds: list[ResumableFeed] = field(default_factory=list)
 
     @property
     def within(self) -> bool:
@@ -108,7 +108,7 @@ class LoopPlace:
         return any(feed.under_way for feed in self.feeds)
 
 
-class Keeping:
+class LoopCheckpoints:
     """What one run keeps, and takes up. saver: None where there is no run to keep. on_servers: networks that are."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Keeping:
         replicas = saved.mine.get(PARAMETERS, []) if saved is not None and saved.restored else []
         return replicas[number] if number < len(replicas) else {}
 
-    def follow(self, feed: KeptFeed) -> None:
+    def follow(self, feed: ResumableFeed) -> None:
         """Keep where this feed is, too; it goes on where it was. Raises BadInput if it cannot."""
         if any(known is feed for known in self._place.feeds):
             return

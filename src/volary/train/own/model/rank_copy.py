@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
 
 
-class OwnCopy:
+class RankCopy:
     """Of `model`, or of a part of it, until `close`. why: what parameters are just now; empty if all have the same.
 
     It is told once, by rank 0, which is the one that saves.

@@ -13,7 +13,7 @@ from volary.errors import SettingError
 from volary.network.criteria.counting import counter_of
 
 
-class OwnLoss:
+class UserLoss:
     """Calls `function(output, target)`, which gives a mean as a scalar; measures that loss.
 
     The mean is over the samples, or over what counts of their targets, if the function says how much that is.
