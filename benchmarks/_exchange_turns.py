@@ -89,7 +89,7 @@ class Ours:
 
     def run(self, steps: int) -> None:
         """Train for so many steps; ends when all updates have been made."""
-        self.training.coordinator.feed.limit(self.training.coordinator.feed.step + steps)
+        self.training.coordinator.data.feed.limit(self.training.coordinator.data.feed.step + steps)
         train(self.training)
         self.training.replica.settle()
 

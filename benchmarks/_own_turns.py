@@ -128,7 +128,7 @@ class Sides:
         training.coordinator.replica.start(training.coordinator.saver.late)
 
         def run(steps: int) -> None:
-            training.coordinator.feed.limit(training.coordinator.feed.step + steps)
+            training.coordinator.data.feed.limit(training.coordinator.data.feed.step + steps)
             train(training)
 
         return run

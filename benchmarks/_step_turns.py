@@ -135,7 +135,7 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group
 
 def _ours(training: Training[Lockstep]) -> Loop:
     def run(steps: int) -> None:
-        training.coordinator.feed.limit(training.coordinator.feed.step + steps)
+        training.coordinator.data.feed.limit(training.coordinator.data.feed.step + steps)
         train(training)
 
     return run

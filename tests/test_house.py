@@ -506,6 +506,78 @@ def test_nobody_but_the_map_compares_a_rank_with_0():
     assert not wrong, "\n".join(wrong)
 
 
+MOST_LINES, MOST_PARAMETERS, MOST_IMPORTS = 60, 8, 24
+LARGER_YET = {  # these may become smaller, and then leave this table
+    "train/served/server/serve.py serve": 61,
+    "exchange/gradients/contributions.py __init__": 9,
+}
+MORE_IMPORTS_YET = {
+    "train/served/server/serve.py": 36,
+    "train/own/model/loop_model.py": 36,
+    "train/own/served/loop.py": 26,
+    "driver/drive.py": 34,
+    "driver/start.py": 30,
+    "exchange/overlap/comm_setup.py": 28,
+}
+
+
+def functions(file):
+    """(name, lines, parameters besides self) of every function of `file` that does something."""
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ast.unparse(node.body[-1]) != "...":
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            parameters = len([one for one in given if one.arg not in ("self", "cls")])
+            yield node.name, node.end_lineno - node.lineno + 1, parameters
+
+
+def test_a_function_is_read_at_one_look_and_called_with_few_parameters():
+    """What a verb of the command line takes are its options, as many as there are."""
+    found = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for name, lines, parameters in functions(file):
+            most = 0 if room_of(file) == "cli" else parameters
+            if lines > MOST_LINES or most > MOST_PARAMETERS:
+                found[f"{file.relative_to(PACKAGE)} {name}"] = lines if lines > MOST_LINES else parameters
+    assert {name: size for name, size in found.items() if size > LARGER_YET.get(name, 0)} == {}
+
+
+def test_a_file_knows_few_others():
+    found = {}
+    for file in PACKAGE.rglob("*.py"):
+        known = {node.module for node in ast.walk(tree(file)) if isinstance(node, ast.ImportFrom)}
+        found[str(file.relative_to(PACKAGE))] = len([one for one in known if (one or "").startswith("volary")])
+    assert {name: count for name, count in found.items() if count > MORE_IMPORTS_YET.get(name, MOST_IMPORTS)} == {}
+
+
+def callers(pattern, room="train"):
+    """The files of a room in which `pattern` is called, by their paths in it."""
+    calls = re.compile(pattern)
+    files = {}
+    for file in sorted((PACKAGE / room).rglob("*.py")):
+        found = [node for node in ast.walk(tree(file)) if isinstance(node, ast.Call)]
+        count = sum(bool(calls.fullmatch(ast.unparse(node.func))) for node in found)
+        if count:
+            files[str(file.relative_to(PACKAGE / room))] = count
+    return files
+
+
+def test_one_place_writes_the_files_of_a_checkpoint_one_makes_the_row_of_a_step_and_one_puts_a_worker_together():
+    """Who says when a checkpoint is written differs: ranks that keep step, the roster, a server for its slices."""
+    writes = r"(\w+\.)*write_files"
+    assert callers(writes) == {"served/saver.py": 1, "served/server/shards.py": 1, "state/committing.py": 1}
+    assert callers(r"Committing") == {"worker/saver.py": 1}
+    assert callers(r"(\w+\.)*_?recorder\.end_step") == {"replica.py": 1}
+    for made in ("ServedReplica", "ByRoster", "WorkerState", "Residuals", "linked"):
+        assert callers(made) == {"worker/over_servers.py": 1}, made
+    assert callers("PushEncoding") == {"served/push_settings.py": 1}
+
+
+def test_few_places_ask_whether_parameters_are_on_servers():
+    asks = re.compile(r"\bstrategy\.servers\b")
+    files = [file for file in PACKAGE.rglob("*.py") if asks.search(file.read_text(encoding="utf-8"))]
+    assert len(files) <= 13, sorted(str(file.relative_to(PACKAGE)) for file in files)
+
+
 def test_a_class_name_has_one_meaning():
     homes = {}
     for file in sorted(PACKAGE.rglob("*.py")):

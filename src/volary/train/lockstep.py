@@ -22,29 +22,24 @@ from volary.train.state.replicas import compare_replicas
 from volary.train.state.snapshot import RankSnapshot
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from volary.comm.groups.group import Group
     from volary.consistency._base import Action, Consistency
     from volary.data.batching.batch import Batch
-    from volary.data.feed import Feed
-    from volary.network.flow import Flow
     from volary.run.best import Best
     from volary.session.spec import Session
     from volary.session.values.period import Period
     from volary.train.agreement.votes import Agreed
     from volary.train.coordinator import Saver
-    from volary.train.corrupt import Corrupt
     from volary.train.growth import Growth
     from volary.train.member.requests import RunRequests
+    from volary.train.model import TrainedNetwork
+    from volary.train.rank_data import RankData
     from volary.train.recording.histograms import Histograms
-    from volary.train.recording.reads import Reads
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.state.stateful import RankState
-    from volary.train.update.precision import Precision
-    from volary.train.update.update import Update
 
 
 @dataclass
@@ -101,34 +96,21 @@ class Learnt:
 class Lockstep:
     """See `volary.train.coordinator.Coordinator`.
 
-    growth: lets batches grow, if they may. held_back: makes this rank's batches of validation data. corrupt: counts
-    samples that cannot be read. reads: tells who decodes samples, and where they came from. residuals: those of this
-    rank's codecs. consistency: bsp for a worker alone. group: who have the same parameters, and samples of their own.
-    steps: the run's length and that of an epoch, as the feed counts them. asked_to_end: whether this worker was asked
-    to end after its step. requests: what else the run is asked to do. histograms: looks at parameters before and after
-    some steps.
+    consistency: bsp for a worker alone. group: who have the same parameters, and samples of their own. requests: what
+    the run is asked to do, and whether this worker is to end after its step. residuals: those of this rank's codecs.
+    histograms: looks at parameters before and after some steps.
     """
 
     session: Session
     group: Group
-    device: torch.device
-    flow: Flow
-    feed: Feed
-    growth: Growth | None
-    held_back: Callable[[], Iterator[Batch]]
-    precision: Precision
-    update: Update
+    data: RankData
+    network: TrainedNetwork
     replica: Voting
     recorder: Recorder
     saver: Saver
     residuals: RankState
     consistency: Consistency
-    corrupt: Corrupt
-    reads: Reads
     best: Best
-    steps: int
-    steps_per_epoch: int
-    asked_to_end: Callable[[], bool]
     requests: RunRequests
     histograms: Histograms
     outcome: Outcome = "finished"
@@ -144,15 +126,15 @@ class Lockstep:
     def __iter__(self) -> Iterator[Task]:
         """The tasks of the run from where the feed stands."""
         self.outcome, ending = "finished", False
-        while not ending and not self.feed.ended:
-            if self.growth is not None and self.growth.due:  # a checkpoint may have been taken just before
-                yield from self._grow(self.growth)
-                if self.growth.due:  # somebody asked to end meanwhile
+        while not ending and not self.data.feed.ended:
+            if self.data.growth is not None and self.data.growth.due:  # a checkpoint may have been taken just before
+                yield from self._grow(self.data.growth)
+                if self.data.growth.due:  # somebody asked to end meanwhile
                     yield SaveTask(lambda: self._save(last=True))
                     self.outcome = "stopped"
                     return
-            self.histograms.begin(self.feed.step, self.steps_per_epoch)
-            yield self._learn(self.feed.step)
+            self.histograms.begin(self.data.feed.step, self.data.steps_per_epoch)
+            yield self._learn(self.data.feed.step)
             self.histograms.end()
             ending = yield from self._due()
         self.replica.finish()
@@ -179,10 +161,7 @@ class Lockstep:
         self._agreed = agreed = replace(agreed, loss=agreed.loss * scale)
         self._step_s = agreed.step_s
         if not self._trying:
-            self.corrupt.count(self._batch, agreed)
-            self.reads.tell_decoding()
-            if self._batch.ends_epoch:
-                self.reads.end_epoch(self._batch.epoch)
+            self.data.count(self._batch, agreed)
         if agreed.not_finite:
             self._leave_out(agreed)
         elif not agreed.counted:
@@ -195,8 +174,8 @@ class Lockstep:
 
     def _learn(self, clock: int, batch: Batch | None = None) -> LearnTask:
         self._learnt = Learnt()
-        self._begun = self.feed.step
-        return LearnTask(self._parts(batch), clock, self.feed.given, clock)
+        self._begun = self.data.feed.step
+        return LearnTask(self._parts(batch), clock, self.data.feed.given, clock)
 
     def _parts(self, batch: Batch | None) -> Iterator[MicroBatch]:
         """This worker's share of the `batch`, or else of as many of the feed's as make a contribution."""
@@ -204,11 +183,11 @@ class Lockstep:
             action = self.consistency.at(number, self._step_s)
             if not self._trying:
                 self.recorder.begin_step()
-            self._batch = own = next(self.feed) if batch is None else batch
+            self._batch = own = next(self.data.feed) if batch is None else batch
             parts = self._counting(own)
             counted = sum(part.counted for part in parts)
             self._learnt.begin(own, counted, counted if self.group.size == 1 else own.total, action)
-            ends = action.push is not Push.NOTHING or own.ends_epoch or self.feed.ended or batch is not None
+            ends = action.push is not Push.NOTHING or own.ends_epoch or self.data.feed.ended or batch is not None
             divisor = counted if action.updates or self.group.size == 1 else own.total
             for part in parts:
                 last, weight = part is parts[-1], part.counted / divisor
@@ -224,8 +203,8 @@ class Lockstep:
         """
         pieces, parts, first = self.session.train.accumulate, list[MicroBatch](), 0
         # counted where the targets are read: on another device that would be waited for
-        counts = [self.flow.counted(part.targets) for part in own.parts(pieces)]
-        for part, counted in zip(own.to(self.device).parts(pieces), counts, strict=True):
+        counts = [self.network.flow.counted(part.targets) for part in own.parts(pieces)]
+        for part, counted in zip(own.to(self.network.device).parts(pieces), counts, strict=True):
             if counted:
                 whole = part.inputs, part.targets, part.count, counted
                 parts.append(MicroBatch(*whole, weight=0.0, last=False, updates=False, number=self._number(first)))
@@ -233,10 +212,10 @@ class Lockstep:
         return parts
 
     def _number(self, first: int) -> Callable[[int], int]:
-        return lambda place: self.feed.number(first + place)
+        return lambda place: self.data.feed.number(first + place)
 
     def _vote(self) -> None:
-        self.replica.vote(self._learnt.vote(ending=self.asked_to_end(), requests=self.requests.posted()))
+        self.replica.vote(self._learnt.vote(ending=self.requests.ending(), requests=self.requests.posted()))
 
     def _tell_empty(self) -> None:
         """Nothing of the contribution counted; it is said once, unless nothing of it could be read."""
@@ -256,10 +235,10 @@ class Lockstep:
         looks = agreed.not_finite[0]
         if self.group.rank == looks:
             self.recorder.enter("forward")
-            parts = list(self._batch.to(self.device).parts(self.session.train.accumulate))
+            parts = list(self._batch.to(self.network.device).parts(self.session.train.accumulate))
             firsts = accumulate((part.count for part in parts), initial=0)
             numbered = zip(parts, map(self._number, firsts), strict=False)
-            self.group.bulletin.post("not finite", origin(self.flow, numbered, self.precision.casting))
+            self.group.bulletin.post("not finite", origin(self.network.flow, numbered, self.network.precision.casting))
         self.recorder.enter("exchange")
         return str(self.group.bulletin.read("not finite", looks))
 
@@ -268,23 +247,23 @@ class Lockstep:
         record_step(
             self.recorder,
             self.replica,
-            epoch=batch.epoch + (batch.step_in_epoch + 1) / self.steps_per_epoch,
+            epoch=batch.epoch + (batch.step_in_epoch + 1) / self.data.steps_per_epoch,
             samples=batch.count,
             loss=loss,
-            lr=self.update.lr,
+            lr=self.network.update.lr,
         )
 
     def _due(self) -> Generator[Task, None, bool]:
         """What is due after a step; the same on every rank. Returns whether training ends here."""
-        session, last = self.session, self.feed.step >= self.steps
+        session, last = self.session, self.data.feed.step >= self.data.steps
         equal = self.group.size > 1 and session.strategy.replicas_equal
         if equal and (last or self._ends(session.train.compare_replicas)):
             self.replica.settle()
             self.recorder.enter("exchange")
-            compare_replicas(self.flow.module, self.recorder.step, self.group)
+            compare_replicas(self.network.flow.module, self.recorder.step, self.group)
         self._better = False
         if session.evaluate.every.unit != "never" and (last or self._ends(session.evaluate.every)):
-            yield EvaluateTask(self.held_back(), self._as_saved(), self._measured)
+            yield EvaluateTask(self.data.held_back(), self._as_saved(), self._measured)
         exhausted = session.evaluate.patience is not None and self.best.waited >= session.evaluate.patience
         ending = last or exhausted or self._agreed.ending
         requested = self._do_what_is_asked()
@@ -306,19 +285,19 @@ class Lockstep:
             requested = True
             if isinstance(request, ChangeRate):
                 self.replica.settle()
-                was = self.update.change_rate(request.lr)
+                was = self.network.update.change_rate(request.lr)
                 if self.recorder.leads:
                     self.recorder.event("changed", setting="optimizer.lr", was=was, now=request.lr)
         return requested
 
     def _ends(self, period: Period) -> bool:
         """Whether the period ended with the newest contribution, which may have been of several steps."""
-        return period.ends_within(self._begun, self.feed.step, self.steps_per_epoch)
+        return period.ends_within(self._begun, self.data.feed.step, self.data.steps_per_epoch)
 
     @contextmanager
     def _as_saved(self) -> Iterator[bool]:
         """The network as a checkpoint would have it: with all updates, and rank 0's buffers."""
-        with self._consensus(), buffers_of_first(self.flow.module, self.group):
+        with self._consensus(), buffers_of_first(self.network.flow.module, self.group):
             yield True
 
     def _save(self, metric: float | None = None, *, last: bool) -> None:
@@ -336,13 +315,14 @@ class Lockstep:
     def _measured(self, totals: Tensor, lost: int, count: int) -> None:
         self.recorder.enter("exchange")
         totals, lost, count = over_all(totals, lost, count, self.group)
-        self.corrupt.count_evaluated(lost, count)
-        self._better = record(self.recorder, self.best, self.flow.criterion, self.flow.figures(totals))
+        self.data.corrupt.count_evaluated(lost, count)
+        self._better = record(self.recorder, self.best, self.network.flow.criterion, self.network.flow.figures(totals))
 
     def _grow(self, growth: Growth) -> Iterator[Task]:
         """Choose the size of the next batches. The state stays the one before the search, which may be done anew."""
         self.replica.settle()
-        moment = RankSnapshot(self.flow.module, (self.update, self.precision), self.residuals)
+        network = self.network
+        moment = RankSnapshot(network.flow.module, (network.update, network.precision), self.residuals)
 
         def come_back() -> None:
             self.replica.settle()
@@ -350,5 +330,5 @@ class Lockstep:
 
         self._trying = True
         for batch in growth.search(lambda: self._agreed, come_back):
-            yield self._learn(self.feed.step, batch)
+            yield self._learn(self.data.feed.step, batch)
         self._trying = False

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from volary.network.criterion import Criterion
     from volary.session.spec import Session
     from volary.train.recording.recorder import Recorder
+    from volary.train.update.precision import Precision
+    from volary.train.update.update import Update
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,16 @@ class Model:
             "classes": self.classes,
             "data_names": DataNames.of(self.samples).text(),
         }
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """What a worker trains: the flow, where and how precisely it is computed, and what updates its parameters."""
+
+    flow: Flow
+    device: torch.device
+    precision: Precision
+    update: Update
 
 
 def open_data(session: Session, split: Split, criterion: Criterion | None = None) -> Samples | Stream:

@@ -17,10 +17,13 @@ _TOPIC = "request"
 
 
 class RunRequests:
-    """heard: what the driver has told this worker in this attempt, oldest first. Rank 0's word counts."""
+    """heard: what the driver has told this worker in this attempt, oldest first. Rank 0's word counts.
 
-    def __init__(self, heard: Callable[[], Sequence[Any]], bulletin: Bulletin) -> None:
-        self._heard, self._bulletin = heard, bulletin
+    ending: whether this worker was asked to end after its step.
+    """
+
+    def __init__(self, heard: Callable[[], Sequence[Any]], bulletin: Bulletin, ending: Callable[[], bool]) -> None:
+        self._heard, self._bulletin, self.ending = heard, bulletin, ending
         self._posted = self._done = 0
 
     def posted(self) -> int:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from volary.codec import ROOM as CODECS
 from volary.comm.sums.route import Memory
-from volary.consistency._base import Push
-from volary.exchange.compression.push_encoding import PushEncoding
-from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.representations import representation_in
 from volary.exchange.servers.keeper import ServerKeeper
@@ -29,10 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.comm.transports._base import Transport
-    from volary.consistency._base import Consistency
     from volary.exchange._base import Keeper
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
-    from volary.exchange.gradients.contributions import Contributions
     from volary.exchange.gradients.plan import BucketPlan
     from volary.run.database.traffic import Traffic
     from volary.server.client.link import Link
@@ -40,32 +33,8 @@ if TYPE_CHECKING:
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
+    from volary.train.served.push_settings import PushSettings
     from volary.train.served.residuals import Residuals
-    from volary.train.update.local import LocalUpdate
-
-
-Made = Callable[[Sequence[Memory], Callable[["Chunk"], None]], "Contributions"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PushSettings:
-    """How contributions are made. passes: of backward, before gradients leave. weight: the factor of gradients.
-
-    skips: gradients that no codec can encode are left out, with a warning. update: of this worker's own parameters, if
-    contributions are what that changes.
-    """
-
-    passes: int
-    weight: Callable[[], float] = lambda: 1.0
-    skips: bool = False
-    update: LocalUpdate | None = None
-
-    def made(self, consistency: Consistency, module: nn.Module, layout: Layout) -> Made:
-        """What makes contributions, given memory and a callback for each whole chunk."""
-        plans, chunk_mb = layout.plans, layout.chunk_mb
-        if consistency.pushes is Push.DIFFERENCE:
-            return partial(PushedDifferences, plans, chunk_mb=chunk_mb)
-        return partial(PushedGradients, module, plans, chunk_mb=chunk_mb, passes=self.passes, weight=self.weight)
 
 
 class ServedReplica:
@@ -93,7 +62,7 @@ class ServedReplica:
         memory, made = [_memory(plan, link[0]) for plan in layout.plans], pushes.made
         self._contributions = made(strategy.consistency, module, layout)(memory, self._leave)
         buckets = self._contributions.buckets
-        self._encoding = PushEncoding(layout.plans, self._warn if pushes.skips else None)
+        self._encoding = pushes.encoding(layout, self._warn)
         self._statistics = [Statistics(layout, number) for number in layout.buffer_chunks]
         pulls = strategy.exchange.pulls
         codec = None if pulls == "none" else CODECS.load(pulls)()

@@ -1,4 +1,4 @@
-"""How a worker meets the others of its run, its roster and its servers, and where all write checkpoints."""
+"""How a worker meets the others of its run, its roster and its servers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ import torch
 from volary.comm.channels.channel import Credentials
 from volary.comm.control.connection import Connection
 from volary.comm.control.store import KeyedStore
-from volary.comm.groups.blocking import gather_plain
 from volary.comm.groups.group import LAST_RESORT_S, join, leave
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.errors import PeerLost, VolaryError
 from volary.exchange.server import COLOCATED
-from volary.run.checkpoint_files.store import CheckpointsInStore
-from volary.run.checkpoints import Checkpoints
 from volary.run.launch.assignment import Assignment
 from volary.run.launch.meeting import Meeting
 from volary.server.client.client import Client
@@ -30,40 +27,20 @@ from volary.server.client.link import Link
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import compare, compare_with_first
 from volary.train.served.roster_client import RosterClient
-from volary.train.state.drafts import Drafts, LocalDrafts, RemoteDrafts
-from volary.train.state.store_drafts import StoreDrafts
 
 if TYPE_CHECKING:
     from volary.comm.channels.channel import Channel
     from volary.comm.groups.group import Group
     from volary.comm.transports._base import Transport
     from volary.server.protocol.messages import Welcome, WorkerHello
-    from volary.session.spec import Checkpoint, LoopCheckpoint, Strategy
+    from volary.session.spec import Strategy
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
-    from volary.train.member.pulse import Pulse
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
 
 CONNECT_TIMEOUT_S = 10.0
 END_WITHIN_S = 10.0  # a server beside a worker, after the run: servers write and say goodbye themselves
-
-
-def drafts_of(
-    member: Membership, group: Group, recorder: Recorder, pulse: Pulse, settings: Checkpoint | LoopCheckpoint
-) -> Drafts:
-    """Where the ranks of `group` write checkpoints: to a store, each its part; else by the driver if any of them does
-    not see the run's directory. A collective call.
-    """
-    checkpoints = Checkpoints(member.directory.checkpoints)
-    apart = any(gather_plain(member.remote is not None, group))
-    if apart and not checkpoints.in_store:
-        return RemoteDrafts(member)
-    local = LocalDrafts(checkpoints, recorder, settings.keep_last, keep_best=settings.keep_best)
-    if isinstance(checkpoints.files, CheckpointsInStore):
-        board = group.bulletin.beside("checkpoints")
-        return StoreDrafts(local, checkpoints.files, recorder, board, lambda: bool(pulse.lost))
-    return local
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from volary.train.member.compare import data_facts
 from volary.train.state.drafts import RemoteDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
-from volary.train.worker.connect import drafts_of, joined
+from volary.train.worker.connect import joined
+from volary.train.worker.saver import drafts_of
 from volary.train.worker.served_session import run_served
 from volary.train.worker.session import device_for, new_model, run_facts
 
@@ -53,8 +54,8 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         resumed = lockstep.saver.resume()
         if place.leads:
             recorder.note(
-                steps_planned=recorder.step + lockstep.feed.batches_ahead,
-                steps_per_epoch=lockstep.steps_per_epoch,
+                steps_planned=recorder.step + lockstep.data.feed.batches_ahead,
+                steps_per_epoch=lockstep.data.steps_per_epoch,
                 device=device,
                 **model.facts(),
             )

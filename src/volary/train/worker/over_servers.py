@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.served.by_roster import LearningSettings, SessionFlow
     from volary.train.served.layout import Layout
-    from volary.train.served.replica import PushSettings
+    from volary.train.served.push_settings import PushSettings
     from volary.train.served.roster_client import RosterClient
     from volary.train.served.saver import RosterSaver
     from volary.train.state.stateful import RankState

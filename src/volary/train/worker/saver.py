@@ -6,11 +6,16 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from volary.comm.groups.blocking import gather_plain
 from volary.comm.groups.leading import from_leader
 from volary.errors import NotSaved
+from volary.run.checkpoint_files.store import CheckpointsInStore
+from volary.run.checkpoints import Checkpoints
 from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.train.state.committing import Committing
+from volary.train.state.drafts import LocalDrafts, RemoteDrafts
 from volary.train.state.rank_state import rank_files
+from volary.train.state.store_drafts import StoreDrafts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +23,29 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.run.checkpoints import Manifest
+    from volary.session.spec import Checkpoint, LoopCheckpoint
+    from volary.train.member.process import Membership
+    from volary.train.member.pulse import Pulse
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
     from volary.train.state.stateful import CheckpointParts
+
+
+def drafts_of(
+    member: Membership, group: Group, recorder: Recorder, pulse: Pulse, settings: Checkpoint | LoopCheckpoint
+) -> Drafts:
+    """Where the ranks of `group` write checkpoints: to a store, each its part; else by the driver if any of them does
+    not see the run's directory. A collective call.
+    """
+    checkpoints = Checkpoints(member.directory.checkpoints)
+    apart = any(gather_plain(member.remote is not None, group))
+    if apart and not checkpoints.in_store:
+        return RemoteDrafts(member)
+    local = LocalDrafts(checkpoints, recorder, settings.keep_last, keep_best=settings.keep_best)
+    if isinstance(checkpoints.files, CheckpointsInStore):
+        board = group.bulletin.beside("checkpoints")
+        return StoreDrafts(local, checkpoints.files, recorder, board, lambda: bool(pulse.lost))
+    return local
 
 
 class GroupSaver:
@@ -32,6 +57,7 @@ class GroupSaver:
     def __init__(self, drafts: Drafts, group: Group, recorder: Recorder, gather: Callable[[Any], list[Any]]) -> None:
         self.rank, self.size, self.saved = group.rank, group.size, 0
         self._drafts, self._group, self._recorder = drafts, group, recorder
+        self.bulletin = group.bulletin
         self._committing = Committing(drafts, recorder, gather)
 
     def find(self, *, whole: bool) -> tuple[Manifest, Path] | None:
@@ -46,7 +72,7 @@ class GroupSaver:
                 self._recorder.event("warning", text=text)
             return found
 
-        step = from_leader(self._group.bulletin, "resume", newest)
+        step = from_leader(self.bulletin, "resume", newest)
         if step is None:
             return None
         self.saved = step

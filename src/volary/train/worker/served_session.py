@@ -6,19 +6,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.data.datasets.stream import Stream
-from volary.data.feed import Feed
 from volary.server.protocol.messages import WorkerHello
-from volary.train.corrupt import teller
 from volary.train.loop import train
 from volary.train.member.compare import data_facts
-from volary.train.model import readable, watch_queue
+from volary.train.model import Model, TrainedNetwork
 from volary.train.served.by_roster import LearningSettings, SessionFlow
 from volary.train.served.layout import lay_out
-from volary.train.served.portions import SessionPortions
-from volary.train.served.replica import PushSettings
+from volary.train.served.push_settings import PushSettings
 from volary.train.served.saver import RosterSaver
-from volary.train.served.server.rule import Clock
+from volary.train.served.worker_data import WorkerData
 from volary.train.state.rank_state import OPTIMIZER, PerWorkerState
 from volary.train.state.seeds import seed_all
 from volary.train.update.local import LocalUpdate
@@ -29,18 +25,13 @@ from volary.train.worker.over_servers import ServedWorker, network_facts
 from volary.train.worker.session import device_for, new_model, run_facts, training, update_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
-    from volary.consistency._base import Consistency
-    from volary.data.samples import Samples
     from volary.session.spec import Session
     from volary.train.coordinator import Outcome
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
-    from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
     from volary.train.served.roster_client import RosterClient
@@ -55,10 +46,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         model, _ = new_model(session, device, member, recorder)
         layout = lay_out(session, model.module, session.strategy.servers)
         seed_all(session.train.seed + 1 + place.rank)
-        samples, held_back = _indexed(session, model.samples, teller(recorder, "train")), None
-        if session.evaluate.every.unit != "never":
-            held_back = _indexed(session, model.held_back, teller(recorder, "test"))
-        worker = _SessionWorker(member, recorder, device, model, layout, samples, held_back)
+        worker = _SessionWorker(member, recorder, device, model, layout, WorkerData(model, device, recorder))
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
         with admitted(member, worker.hello(), lambda: pulse.asked_to_end) as (work, welcome):
@@ -67,15 +55,14 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
 
 @dataclass(frozen=True)
 class _SessionWorker:
-    """What a worker comes with to the roster. held_back: None where nothing is evaluated."""
+    """What a worker comes with to the roster."""
 
     member: Membership
     recorder: Recorder
     device: torch.device
     model: Model
     layout: Layout
-    samples: Samples
-    held_back: Samples | None
+    data: WorkerData
 
     def hello(self) -> WorkerHello:
         """How it is known to the roster."""
@@ -83,8 +70,8 @@ class _SessionWorker:
         return WorkerHello(
             rank=self.member.place.rank,
             facts=self._facts(),
-            samples=len(self.samples),
-            held_back=0 if self.held_back is None else len(self.held_back),
+            samples=len(self.data.samples),
+            held_back=0 if self.data.held_back is None else len(self.data.held_back),
             metric=self.model.criterion.metric,
             higher_is_better=self.model.criterion.higher_is_better,
             residuals=self._updates or any(one is not None and one.feedback for one in frames),
@@ -92,17 +79,14 @@ class _SessionWorker:
 
     def train(self, work: RosterClient, restore: int | None) -> Outcome:
         """What the roster says, to the end of the run. restore: the step of the checkpoint that it resumes from."""
-        session, recorder, model = self.model.session, self.recorder, self.model
-        watch_queue(recorder, model.samples)
-        feed = Feed(self.samples, session.data.batch_size, shuffle=session.data.shuffle)
-        steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
-        steps_per_epoch = feed.steps_per_epoch or steps
-        recorder.spans.follow(session.train.trace, steps_per_epoch)
+        session, recorder, model, data = self.model.session, self.recorder, self.model, self.data
+        recorder.spans.follow(session.train.trace, data.steps_per_epoch)
         if recorder.leads:
-            recorder.note(steps_planned=steps, steps_per_epoch=steps_per_epoch, device=self.device, **model.facts())
+            length = {"steps_planned": data.steps, "steps_per_epoch": data.steps_per_epoch}
+            recorder.note(**length, device=self.device, **model.facts())
         precision = Precision(session.train.precision, self.device)
-        update, clock = update_of(model, precision, session.schedule, steps), Clock.of(session, self.samples)
-        flow, consistency = model.flow("train"), session.strategy.consistency
+        update = update_of(model, precision, session.schedule, data.steps)
+        network = TrainedNetwork(model.flow("train"), self.device, precision, update)
         worker = ServedWorker(
             member=self.member,
             strategy=session.strategy,
@@ -110,31 +94,21 @@ class _SessionWorker:
             module=model.module,
             layout=self.layout,
             pushes=PushSettings(
-                passes=session.train.accumulate * consistency.steps(),
+                passes=session.train.accumulate * session.strategy.consistency.steps(),
                 skips=session.train.on_nonfinite == "skip",
-                update=LocalUpdate(WholeUpdate(update, recorder), clock.step) if self._updates else None,
+                update=LocalUpdate(WholeUpdate(update, recorder), data.clock.step) if self._updates else None,
             ),
-            learning=self._learning(update, clock, steps_per_epoch),
-            reader=self._reader(flow.counted),
+            learning=self._learning(update),
+            reader=data.reader(network.flow.counted),
             saver=RosterSaver(self.member, session.strategy.workers),
             saves=self._saves,
             look=session.train.histograms,
             optimizer=PerWorkerState(OPTIMIZER, update) if self._updates else None,
-            flow=SessionFlow(flow, precision.casting, self.held_back),
+            flow=SessionFlow(network.flow, precision.casting, data.held_back),
         )
         with ExitStack() as held:
             replica, coordinator = worker.begin(held, work, restore)
-            job = training(
-                model,
-                recorder,
-                replica,
-                coordinator,
-                flow=flow,
-                device=self.device,
-                precision=precision,
-                workers=session.strategy.workers,
-            )
-            return train(job)
+            return train(training(model, recorder, replica, coordinator, network, session.strategy.workers))
 
     def _facts(self) -> Facts:
         """What all workers of the run must agree on."""
@@ -145,8 +119,7 @@ class _SessionWorker:
     @property
     def _updates(self) -> bool:
         """Whether workers update their own parameters."""
-        consistency: Consistency = self.model.session.strategy.consistency
-        return consistency.at(0, 0.0).updates
+        return bool(self.model.session.strategy.consistency.at(0, 0.0).updates)
 
     @property
     def _saves(self) -> bool:
@@ -155,8 +128,8 @@ class _SessionWorker:
         best = session.checkpoint.keep_best and session.evaluate.every.unit != "never"
         return best or session.checkpoint.every.unit != "never"
 
-    def _learning(self, update: Update, clock: Clock, steps_per_epoch: int) -> LearningSettings:
-        session = self.model.session
+    def _learning(self, update: Update) -> LearningSettings:
+        session, clock = self.model.session, self.data.clock
         return LearningSettings(
             consistency=session.strategy.consistency,
             batch_size=session.data.batch_size,
@@ -164,24 +137,5 @@ class _SessionWorker:
             lr=lambda samples: update.base_lr * clock.factor(samples + 1),
             change_rate=update.change_rate,
             skips=session.train.on_nonfinite == "skip",
-            steps_per_epoch=steps_per_epoch,
+            steps_per_epoch=self.data.steps_per_epoch,
         )
-
-    def _reader(self, counted: Callable[[torch.Tensor], float]) -> SessionPortions:
-        data, settings = self.model.session.data, self.model.session.train
-        return SessionPortions(
-            self.samples,
-            data.batch_size,
-            self.device,
-            self.recorder,
-            seed=settings.seed,
-            shuffle=data.shuffle,
-            parts=settings.accumulate,
-            counted=counted,
-        )
-
-
-def _indexed(session: Session, samples: Samples | Stream, report: Callable[[int, str], None]) -> Samples:
-    samples = readable(session, samples, report)
-    assert not isinstance(samples, Stream)  # open_data refuses it
-    return samples

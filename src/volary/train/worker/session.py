@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from volary.errors import SettingError
 from volary.naming import named_parameters
+from volary.partition._base import whole_batch
 from volary.train.coordinator import Coordinator
 from volary.train.device import device_of
 from volary.train.loop import Training
@@ -18,15 +19,17 @@ from volary.train.update.precision import check_precision
 from volary.train.update.update import Update
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from volary.exchange.choice.rows import StepEstimate
-    from volary.network.flow import Flow
+    from volary.partition._base import Passes
     from volary.placement import Place
     from volary.session.spec import Session
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
-    from volary.train.model import Model
+    from volary.train.model import Model, TrainedNetwork
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Replica
     from volary.train.schedules._base import Schedule
@@ -70,20 +73,19 @@ def training(
     recorder: Recorder,
     replica: Replica,
     coordinator: Who,
-    *,
-    flow: Flow,
-    device: torch.device,
-    precision: Precision,
+    network: TrainedNetwork,
     workers: int,
+    learn: Callable[[Passes], bool] = whole_batch,
 ) -> Training[Who]:
-    """What the loop goes through with one of so many workers. flow: that is trained."""
+    """What the loop goes through with one of so many workers. learn: see `volary.partition`."""
     return Training(
-        flow=flow,
+        flow=network.flow,
         evaluating=model.flow("evaluate"),
-        device=device,
-        precision=precision,
+        device=network.device,
+        precision=network.precision,
         recorder=recorder,
         replica=replica,
         coordinator=coordinator,
         uncounted=UncountedLoss(model.criterion, recorder, workers * model.session.train.accumulate),
+        learn=learn,
     )

@@ -9,7 +9,8 @@ from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
 from volary.sharding.groups import LEADER
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState, optimizer_file
-from volary.train.state.rank_state import rank_states
+from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
+from volary.train.state.rank_state import PRECISION, PerWorkerState, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
 from volary.train.state.state_file import state_content, unpacked
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from volary.comm.groups.group import Bulletin
     from volary.partition._base import Part
     from volary.run.content import Content
+    from volary.train.model import TrainedNetwork
     from volary.train.recording.recorder import Recorder
     from volary.train.state.progress import Progress
     from volary.train.state.stateful import RankState, Stateful
@@ -32,25 +33,30 @@ if TYPE_CHECKING:
 class SessionParts:
     """See `volary.train.coordinator.Saver`. Of workers that keep step; `saver` writes them.
 
-    part: what a rank runs. update: of what it keeps. Rank 0 writes the parameters and `parts`, which all ranks hold
-    alike; each rank its random generators, the network's buffers, `own`, and what the optimiser remembers of what it
-    owns.
+    part: what a rank runs. network: with what updates what the rank keeps; updates_locally: each rank has an optimiser
+    and a loss scale of its own. Rank 0 writes the parameters and `parts`, which all ranks hold alike; each rank its
+    random generators, the network's buffers, `own`, and what the optimiser remembers of what it owns.
     """
 
     def __init__(
         self,
         saver: GroupSaver,
-        bulletin: Bulletin,
         recorder: Recorder,
         part: Part,
-        update: Stateful,
+        network: TrainedNetwork,
         parts: Mapping[str, Stateful],
         own: Mapping[str, RankState],
         progress: Progress,
+        *,
+        updates_locally: bool,
     ) -> None:
-        self._saver, self._bulletin, self._recorder = saver, bulletin, recorder
+        self._saver, self._recorder = saver, recorder
         self._module, self._holdings = part.module, part.holdings
-        self._update, self._parts, self._own = update, parts, own
+        self._update: Stateful = network.update
+        self._parts, self._own = {**parts, PRECISION: network.precision}, dict(own)
+        if updates_locally:
+            self._update = self._own[RANK_OPTIMIZER] = PerWorkerState(RANK_OPTIMIZER, network.update)
+            self._parts[PRECISION] = self._own[PRECISION] = PerWorkerState(PRECISION, network.precision)
         self._progress = progress
         self.late = DeferredTensors()
 
@@ -97,9 +103,9 @@ class SessionParts:
             load_weights(self._module, SavedWeights(folder, manifest))
             shared = self._shared(manifest, folder)
             apart = {name: taken_apart(shared[name]) for name in parts if name in shared}
-            self._bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
+            self._saver.bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
         else:
-            posted = self._bulletin.read("resumed-state", LEADER)
+            posted = self._saver.bulletin.read("resumed-state", LEADER)
             apart = {name: (plain, blank(plain)) for name, plain in posted.items()}
         late = {name: tensors for name, (_, tensors) in apart.items() if tensors and not first}
         for name, (plain, tensors) in apart.items():

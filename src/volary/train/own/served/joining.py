@@ -16,7 +16,7 @@ from volary.train.own.served.model import FollowedRates
 from volary.train.own.served.steps import Distributing, ServedSteps
 from volary.train.served.by_roster import LearningSettings
 from volary.train.served.layout import cut_network
-from volary.train.served.replica import PushSettings
+from volary.train.served.push_settings import PushSettings
 from volary.train.served.server.network_file import HERE, load_values, write_network
 from volary.train.worker.connect import admitted
 from volary.train.worker.over_servers import ServedWorker, network_facts

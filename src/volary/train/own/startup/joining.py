@@ -15,7 +15,8 @@ from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.startup.written_files import watched
 from volary.train.own.worker import Worker
-from volary.train.worker.connect import drafts_of, joined, server_beside
+from volary.train.worker.connect import joined, server_beside
+from volary.train.worker.saver import drafts_of
 
 if TYPE_CHECKING:
     import torch

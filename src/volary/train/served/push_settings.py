@@ -1,0 +1,49 @@
+"""How a worker's contributions to servers are made and encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from volary.consistency._base import Push
+from volary.exchange.compression.push_encoding import PushEncoding
+from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.comm.sums.route import Memory
+    from volary.consistency._base import Consistency
+    from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.contributions import Contributions
+    from volary.train.served.layout import Layout
+    from volary.train.update.local import LocalUpdate
+
+Made = Callable[[Sequence["Memory"], Callable[["Chunk"], None]], "Contributions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushSettings:
+    """How contributions are made. passes: of backward, before gradients leave. weight: the factor of gradients.
+
+    skips: gradients that no codec can encode are left out, with a warning. update: of this worker's own parameters, if
+    contributions are what that changes.
+    """
+
+    passes: int
+    weight: Callable[[], float] = lambda: 1.0
+    skips: bool = False
+    update: LocalUpdate | None = None
+
+    def made(self, consistency: Consistency, module: nn.Module, layout: Layout) -> Made:
+        """What makes contributions, given memory and a callback for each whole chunk."""
+        plans, chunk_mb = layout.plans, layout.chunk_mb
+        if consistency.pushes is Push.DIFFERENCE:
+            return partial(PushedDifferences, plans, chunk_mb=chunk_mb)
+        return partial(PushedGradients, module, plans, chunk_mb=chunk_mb, passes=self.passes, weight=self.weight)
+
+    def encoding(self, layout: Layout, warn: Callable[[str], None]) -> PushEncoding:
+        """How what is pushed is encoded. warn: told what no codec can encode, where that is left out."""
+        return PushEncoding(layout.plans, warn if self.skips else None)

@@ -1,0 +1,61 @@
+"""A session's samples of one worker over servers: who reads the portions that the roster hands out, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volary.data.datasets.stream import Stream
+from volary.data.feed import Feed
+from volary.train.corrupt import teller
+from volary.train.model import readable, watch_queue
+from volary.train.served.portions import SessionPortions
+from volary.train.served.server.rule import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from volary.data.samples import Samples
+    from volary.session.spec import Session
+    from volary.train.model import Model
+    from volary.train.recording.recorder import Recorder
+
+
+class WorkerData:
+    """Of a session's data. held_back: to evaluate on; None where nothing is evaluated. clock: of learning rates.
+
+    steps, steps_per_epoch: the run's length and that of an epoch, in updates that one device would make.
+    """
+
+    def __init__(self, model: Model, device: torch.device, recorder: Recorder) -> None:
+        session = self._session = model.session
+        self._device, self._recorder = device, recorder
+        self.samples = _indexed(session, model.samples, teller(recorder, "train"))
+        evaluates = session.evaluate.every.unit != "never"
+        self.held_back = _indexed(session, model.held_back, teller(recorder, "test")) if evaluates else None
+        watch_queue(recorder, model.samples)
+        feed = Feed(self.samples, session.data.batch_size, shuffle=session.data.shuffle)
+        self.steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
+        self.steps_per_epoch = feed.steps_per_epoch or self.steps
+        self.clock = Clock.of(session, self.samples)
+
+    def reader(self, counted: Callable[[torch.Tensor], float]) -> SessionPortions:
+        """What reads portions. counted: what of targets (n, ...) counts, in samples."""
+        data, settings = self._session.data, self._session.train
+        return SessionPortions(
+            self.samples,
+            data.batch_size,
+            self._device,
+            self._recorder,
+            seed=settings.seed,
+            shuffle=data.shuffle,
+            parts=settings.accumulate,
+            counted=counted,
+        )
+
+
+def _indexed(session: Session, samples: Samples | Stream, report: Callable[[int, str], None]) -> Samples:
+    samples = readable(session, samples, report)
+    assert not isinstance(samples, Stream)  # open_data refuses it
+    return samples
