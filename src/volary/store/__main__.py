@@ -31,15 +31,15 @@ def main(order: str) -> int:
 
     try:
         die_with_parent()
-        told = msgspec.json.decode(order, type=ServerStart)
-        key = bytes.fromhex(Path(told.key_file).read_text())
-        hello = msgspec.to_builtins(StoreServerHello(told.number))
-        with Connection.open(told.host, told.port, key, "store", hello, timeout_s=START_TIMEOUT_S) as connection:
+        start = msgspec.json.decode(order, type=ServerStart)
+        key = bytes.fromhex(Path(start.key_file).read_text())
+        hello = msgspec.to_builtins(StoreServerHello(start.number))
+        with Connection.open(start.host, start.port, key, "store", hello, timeout_s=START_TIMEOUT_S) as connection:
             from volary.comm.channels.channel import Credentials
             from volary.store.process import run  # imports torch: the register knows of us by now
 
-            own = Credentials(key, connection.life, told.number, told.settings.security)
-            run(told.settings, connection, told.host, own)
+            own = Credentials(key, connection.life, start.number, start.settings.security)
+            run(start.settings, connection, start.host, own)
     except VolaryError as error:
         print(error, file=sys.stderr)
         return error.exit_code

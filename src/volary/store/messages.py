@@ -20,7 +20,7 @@ KEY_LETTERS = 512
 Name: TypeAlias = Annotated[str, Meta(max_length=KEY_LETTERS)] | Count
 
 
-class _Said(Struct, frozen=True, forbid_unknown_fields=True, tag_field="say", tag=str.lower):
+class _StoreMessage(Struct, frozen=True, forbid_unknown_fields=True, tag_field="message", tag=str.lower):
     pass
 
 
@@ -51,26 +51,26 @@ class StoreServerHello(Struct, frozen=True, tag_field="is", tag="server"):
 # A worker to the register
 
 
-class Declare(_Said, frozen=True):
+class Declare(_StoreMessage, frozen=True):
     """I have first values for `key`. Answered by Known, once others' are there if they came first, or Refused."""
 
     key: Name
     kind: TensorKind
 
 
-class Filled(_Said, frozen=True):
+class Filled(_StoreMessage, frozen=True):
     """The first values of `key` are held, as Known asked for."""
 
     key: Name
 
 
-class Find(_Said, frozen=True):
+class Find(_StoreMessage, frozen=True):
     """Where is `key`? Answered by Known or Refused."""
 
     key: Name
 
 
-class Goodbye(_Said, frozen=True):
+class Goodbye(_StoreMessage, frozen=True):
     """I leave, and all that I pushed is held. pushes: how often, by the first slice of each key."""
 
     pushes: dict[int, Count]
@@ -79,7 +79,7 @@ class Goodbye(_Said, frozen=True):
 # The register to a worker
 
 
-class StoreWelcome(_Said, frozen=True, tag="welcome"):
+class StoreWelcome(_StoreMessage, frozen=True, tag="welcome"):
     """number: of this worker in messages with tensors; never used twice. ports: of the servers, in their order."""
 
     number: int
@@ -89,7 +89,7 @@ class StoreWelcome(_Said, frozen=True, tag="welcome"):
     security: Security
 
 
-class Known(_Said, frozen=True):
+class Known(_StoreMessage, frozen=True):
     """Where `key` is. fill: send its first values."""
 
     key: Name
@@ -98,21 +98,21 @@ class Known(_Said, frozen=True):
     fill: bool
 
 
-class Refused(_Said, frozen=True):
+class Refused(_StoreMessage, frozen=True):
     """Why not. key: None: the worker is not admitted, and the connection ends."""
 
     key: Name | None
     why: str
 
 
-class Left(_Said, frozen=True):
-    """A worker has gone. pushes: as in its Goodbye; None: it said none."""
+class Left(_StoreMessage, frozen=True):
+    """A worker has gone. pushes: as in its Goodbye; None: it sent none."""
 
     worker: int
     pushes: dict[int, Count] | None
 
 
-class Lost(_Said, frozen=True):
+class Lost(_StoreMessage, frozen=True):
     """A server has gone, with all it kept."""
 
     why: str
@@ -121,7 +121,7 @@ class Lost(_Said, frozen=True):
 # The register to a server
 
 
-class AddSlices(_Said, frozen=True, tag="add"):
+class AddSlices(_StoreMessage, frozen=True, tag="add"):
     """Expect the first values of these slices of `key`. Answered by Added. serial: of the key."""
 
     serial: int
@@ -130,7 +130,7 @@ class AddSlices(_Said, frozen=True, tag="add"):
     cuts: list[StoredSlice]
 
 
-class Drop(_Said, frozen=True):
+class Drop(_StoreMessage, frozen=True):
     """Forget slices that nobody has pushed to."""
 
     numbers: list[int]
@@ -139,20 +139,20 @@ class Drop(_Said, frozen=True):
 # A server to the register
 
 
-class Ready(_Said, frozen=True):
+class Ready(_StoreMessage, frozen=True):
     """A server is ready. port: where it listens for workers."""
 
     port: int
 
 
-class Added(_Said, frozen=True):
+class Added(_StoreMessage, frozen=True):
     """why: empty, or why it cannot be."""
 
     serial: int
     why: str
 
 
-class Failed(_Said, frozen=True):
+class Failed(_StoreMessage, frozen=True):
     """The server ends. bad_input: something that the user can mend is wrong."""
 
     why: str
@@ -165,7 +165,7 @@ ToServer: TypeAlias = AddSlices | Drop
 FromServer: TypeAlias = Ready | Added | Failed
 
 
-def heard(message: Any, kinds: Any) -> Any:
+def decoded(message: Any, kinds: Any) -> Any:
     """A message as one of `kinds`. Raises BadMessage."""
     try:
         return msgspec.convert(message, kinds)

@@ -18,18 +18,18 @@ from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
 from volary.server.shards.shard import Shard
 from volary.server.shards.slice_store import SliceStore
-from volary.store.messages import Added, AddSlices, Drop, Failed, Ready, ToServer, heard
+from volary.store.messages import Added, AddSlices, Drop, Failed, Ready, ToServer, decoded
 from volary.store.settings import Settings
 from volary.store.updater import SliceRule, named
 
-LOOK_S = 0.2  # how soon what failed in another thread is said
+LOOK_S = 0.2  # how soon a failure of another thread is seen
 MOST_BYTES = 2**40  # of a slice
 
 
 def run(settings: Settings, connection: Connection, host: str, own: Credentials) -> None:
     """Listen on `host`, and serve until the register has gone.
 
-    A failure of our own or of the user's updater is told to it, and raised.
+    A failure of our own or of the user's updater is sent to it, and raised.
     """
     torch.set_num_threads(1)  # as many threads as there are connections work at once
     try:
@@ -48,7 +48,7 @@ def run(settings: Settings, connection: Connection, host: str, own: Credentials)
 def _follow(connection: Connection, keeper: _Keeper) -> None:
     while True:
         try:
-            message = heard(connection.receive(LOOK_S), ToServer)
+            message = decoded(connection.receive(LOOK_S), ToServer)
         except TimeoutError:
             keeper.host.check()
             continue

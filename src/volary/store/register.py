@@ -32,7 +32,7 @@ from volary.store.messages import (
     StoreServerHello,
     StoreWelcome,
     StoreWorkerHello,
-    heard,
+    decoded,
 )
 from volary.store.protocol import Key
 from volary.store.settings import Settings
@@ -62,7 +62,7 @@ class _Entry:
 
 
 class Register:
-    """A `volary.comm.control.service.Service`. changed: told when a server is ready, or lost; see `ready` and `lost`.
+    """A `volary.comm.control.service.Service`. changed: called when a server is ready, or lost; see `ready` and `lost`.
 
     A key whose first values stop half way, because their worker has gone, is placed anew for the next who has some.
     """
@@ -83,11 +83,11 @@ class Register:
 
     @property
     def ready(self) -> bool:
-        """Whether all servers of the store have said on which port they listen."""
+        """Whether all servers of the store have sent the port that they listen on."""
         return len(self._ports) == self._settings.servers
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
-        match heard(hello, StoreWorkerHello | StoreServerHello):
+        match decoded(hello, StoreWorkerHello | StoreServerHello):
             case StoreWorkerHello(worker):
                 return self._admit(peer, worker)
             case StoreServerHello(number):
@@ -98,10 +98,10 @@ class Register:
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
         if peer in self._workers:
-            return self._from_worker(peer, heard(message, FromWorker))
+            return self._from_worker(peer, decoded(message, FromWorker))
         for number, server in self._servers.items():
             if server == peer:
-                return self._from_server(number, heard(message, FromServer))
+                return self._from_server(number, decoded(message, FromServer))
         return ()
 
     def closed(self, peer: int, now: float) -> Replies:
@@ -214,7 +214,7 @@ class Register:
         sent: SENT = []
         for number in entry.missing:
             own = [one for one in entry.cuts if one.server == number]
-            if (peer := self._servers.get(number)) is not None:  # else all workers have been told
+            if (peer := self._servers.get(number)) is not None:  # else all workers know it
                 sent.append((peer, AddSlices(entry.serial, entry.key, entry.kind, own)))
         return sent
 

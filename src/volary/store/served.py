@@ -25,7 +25,7 @@ KEY_BYTES = 32
 START_WITHIN_S = 120.0  # torch is imported, and the user's updater
 END_WITHIN_S = 10.0
 LOOK_S = 0.1
-SAID_BYTES = 2000  # of what a server printed last
+PRINTED_BYTES = 2000  # of what a server printed last
 
 
 class ServedStore:
@@ -126,5 +126,5 @@ class ServedStore:
     def _last_words(self, number: int) -> str:
         code = self._processes[number].poll()
         ended = "" if code is None else f"; signal {-code}" if code < 0 else f"; exit code {code}"
-        said = self._log(number).read_bytes()[-SAID_BYTES:].decode(errors="replace").strip()
-        return ended + (f"; it said: {said}" if said else "")
+        printed = self._log(number).read_bytes()[-PRINTED_BYTES:].decode(errors="replace").strip()
+        return ended + (f"; it said: {printed}" if printed else "")

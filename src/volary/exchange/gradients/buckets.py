@@ -73,7 +73,7 @@ class Gradients(Buckets):
         weight: Callable[[], float],
     ) -> None:
         super().__init__(plans, memory, chunk_mb=chunk_mb, private=private)
-        self.passes, self._ready, self.weight, self._frozen = passes, ready, weight, frozen
+        self.passes, self.ready, self.weight, self._frozen = passes, ready, weight, frozen
         self.in_backward = False
         self._hooks = [
             _when_accumulated(
@@ -143,7 +143,7 @@ class Gradients(Buckets):
         chunk.bucket.begin()
         chunk.unfilled -= 1
         if not chunk.unfilled:
-            self._ready(chunk)
+            self.ready(chunk)
 
     def form_one_by_one(self) -> None:
         """Whoever reads what is formed of factors reads each chunk before the next: they share memory in the cache."""
@@ -164,7 +164,7 @@ class Gradients(Buckets):
             slot.left -= 1
         if not bucket.slots[0].left:
             bucket.payload.seal()
-            self._ready(bucket.chunks[0])
+            self.ready(bucket.chunks[0])
 
     def _close_factors(self, bucket: Bucket, payload: Payload) -> list[ParameterSlot]:
         for slot in bucket.slots:
@@ -174,7 +174,7 @@ class Gradients(Buckets):
         missing = [] if payload.used else bucket.slots
         if bucket.slots[0].left:
             payload.seal()
-            self._ready(bucket.chunks[0])
+            self.ready(bucket.chunks[0])
         payload.open()
         return missing
 

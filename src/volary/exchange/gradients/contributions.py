@@ -72,7 +72,7 @@ class PushedGradients:
         in_place: bool = True,
         weight: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        self._ready, self._leaving = ready, True
+        self._ready = ready
         self.buckets = Gradients(
             plans,
             memory,
@@ -80,16 +80,16 @@ class PushedGradients:
             chunk_mb=chunk_mb,
             private=private,
             passes=passes,
-            ready=self._whole,
+            ready=ready,
             weight=weight,
         )
         written = write_in_place(module, self.buckets) if in_place else ()
         self._changed = [*written, *send_factors(module, self.buckets)]
 
     def begin(self) -> None:
-        if not self._leaving:
+        if self.buckets.ready is not self._ready:
             self.buckets.close()
-            self._leaving = True
+            self.buckets.ready = self._ready
 
     def in_backward(self, *, last: bool) -> None:
         """In the last pass what a layer writes in place is its gradient."""
@@ -100,16 +100,16 @@ class PushedGradients:
         return self.buckets.close()
 
     def forget(self) -> None:
-        self._leaving = False
+        self.buckets.ready = _drop
         self.buckets.close()
 
     def close(self) -> None:
         self.buckets.remove()
         write_as_usual(self._changed)
 
-    def _whole(self, chunk: Chunk) -> None:
-        if self._leaving:
-            self._ready(chunk)
+
+def _drop(chunk: Chunk) -> None:
+    """Of a contribution that is forgotten."""
 
 
 class PushedDifferences:

@@ -124,6 +124,11 @@ class Link:
             self._pulled[number, snapshot] = values
             self._do(self._client.pull(number, at_least, snapshot))
 
+    def forget(self, number: int, snapshot: int = 0) -> None:
+        """Read past values of a slice that come from now on, up to the next `pull`."""
+        with self.changed:
+            self._pulled.pop((number, snapshot), None)
+
     def is_held(self, clock: int) -> bool:
         """Whether all of a contribution is held, and nothing of any is read any more."""
         return self._client.held(clock) and not any(self._reading.values())
@@ -279,9 +284,9 @@ class Link:
 
     def _values_awaited(self, server: int, header: Header) -> PulledValues | None:
         with self.changed:
-            if self._failure is not None or not self._client.awaits(server, header):
+            if not self._client.awaits(server, header):
                 return None
-            return self._pulled[header.slice, header.snapshot]
+            return self._pulled.get((header.slice, header.snapshot))
 
     def _send(self, connection: ServerConnection) -> None:
         while (message := connection.next()) is not None:

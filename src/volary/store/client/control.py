@@ -25,7 +25,7 @@ from volary.store.messages import (
     StoreWelcome,
     StoreWorkerHello,
     ToWorker,
-    heard,
+    decoded,
 )
 from volary.store.protocol import Key
 
@@ -58,7 +58,7 @@ def admitted(address: str, key_file: Path, worker: int) -> Admission:
     hello = msgspec.to_builtins(StoreWorkerHello(worker))
     connection = Connection.open(host, int(port), key, "store", hello, timeout_s=CONNECT_TIMEOUT_S)
     try:
-        welcome = heard(connection.receive(CONNECT_TIMEOUT_S), ToWorker)
+        welcome = decoded(connection.receive(CONNECT_TIMEOUT_S), ToWorker)
     except TimeoutError:
         connection.close()
         raise ConnectionLost(f"the store at {address} does not answer") from None
@@ -69,10 +69,10 @@ def admitted(address: str, key_file: Path, worker: int) -> Admission:
 
 
 class Control:
-    """Asks one thing at a time. told: of others who go, in a thread of its own."""
+    """Asks one thing at a time. notify: called with others who go, in a thread of its own."""
 
-    def __init__(self, connection: Connection, link: Link, told: Callable[[Left | Lost], None]) -> None:
-        self._connection, self._link, self._told = connection, link, told
+    def __init__(self, connection: Connection, link: Link, notify: Callable[[Left | Lost], None]) -> None:
+        self._connection, self._link, self._notify = connection, link, notify
         self._answers: dict[Key | None, Known | Refused] = {}
         self._ending = False
         self._thread = threading.Thread(target=self._listen, name="store-control", daemon=True)
@@ -81,14 +81,14 @@ class Control:
     def ask(self, question: Declare | Find) -> Known:
         """Where a key is. Raises SettingError if it is refused, and what has gone wrong."""
         key = question.key
-        self.say(question)
+        self.send(question)
         self._link.wait_for(lambda: key in self._answers, lambda: f"the first values of key {key!r}")
         answer = self._answers.pop(key)
         if isinstance(answer, Refused):
             raise SettingError(answer.why)
         return answer
 
-    def say(self, message: Declare | Find | Filled | Goodbye) -> None:
+    def send(self, message: Declare | Find | Filled | Goodbye) -> None:
         """Send a message to the register. Raises ServerLost."""
         try:
             self._connection.send(message)
@@ -104,21 +104,21 @@ class Control:
     def _listen(self) -> None:
         try:
             while True:
-                self._hear()
+                self._receive()
         except (ConnectionLost, BadFrame, BadMessage):
             if not self._ending:
                 self._link.fail(_gone())
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
-            message = heard(self._connection.receive(LISTEN_S), ToWorker)
+            message = decoded(self._connection.receive(LISTEN_S), ToWorker)
         except TimeoutError:
             return
         with self._link.changed:
             if isinstance(message, Known | Refused):
                 self._answers[message.key] = message
             elif isinstance(message, Left | Lost):
-                self._told(message)
+                self._notify(message)
             self._link.changed.notify_all()
 
 

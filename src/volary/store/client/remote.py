@@ -58,7 +58,7 @@ class RemoteStore:
         servers = range(len(welcome.ports))
         addresses = {number: (admission.host, welcome.ports[number]) for number in servers}
         self._link.view(View(0, [[number] for number in servers], addresses))
-        self._control = Control(admission.connection, self._link, self._told)
+        self._control = Control(admission.connection, self._link, self._notify)
 
     def init(self, key: Key, tensor: Tensor) -> None:
         kind = kind_of(key, tensor)
@@ -74,7 +74,7 @@ class RemoteStore:
                     for number, values in entry.slices(memory):
                         self._link.set(number, clock, values)
                 self._link.wait_for(lambda: self._client.held(clock), lambda: f"word that key {key!r} is held")
-                self._control.say(Filled(key))
+                self._control.send(Filled(key))
 
     def push(self, key: Key, tensor: Tensor) -> None:
         self._link.check()
@@ -106,7 +106,7 @@ class RemoteStore:
         try:
             self._link.wait_for(lambda: all(map(self._held, self._entries.values())), lambda: "word of pushes")
             self._link.check()  # what has arrived may be gone again
-            self._control.say(Goodbye({entry.name: entry.pushed for entry in self._entries.values()}))
+            self._control.send(Goodbye({entry.name: entry.pushed for entry in self._entries.values()}))
         finally:
             self._end()
 
@@ -156,7 +156,7 @@ class RemoteStore:
 
     def _fetch(self, entry: Entry, target: Tensor, count: int) -> None:
         """Get values that have the first `count` of our pushes, and in sync mode no later ones."""
-        if not self._sync:  # then what servers said of them tells which update they are in
+        if not self._sync:  # then servers have named the update that they are in
             self._link.wait_for(lambda: self._held(entry), lambda: f"word that pushes of key {entry.key!r} are held")
             count = entry.pushed
         with self._link.changed:
@@ -164,17 +164,21 @@ class RemoteStore:
                 self._link.pull(number, count if self._sync else self._client.held_version(number), values)
         try:
             self._link.wait_for(
-                lambda: self._came(entry) or bool(self._why_never(entry, count)), lambda: f"values of key {entry.key!r}"
+                lambda: self._arrived(entry) or bool(self._why_never(entry, count)),
+                lambda: f"values of key {entry.key!r}",
             )
         except BaseException as problem:  # values that come later have no place any more
             sentence = f"an earlier pull of key {entry.key!r} was broken off"
             self._link.fail(problem if isinstance(problem, VolaryError) else VolaryError(sentence))
             raise
-        if not self._came(entry):
+        finally:  # the tensor is the user's again
+            for number in entry.numbers:
+                self._link.forget(number)
+        if not self._arrived(entry):
             raise PeerLost(self._why_never(entry, count))
         entry.seen = max(entry.seen, count)
 
-    def _came(self, entry: Entry) -> bool:
+    def _arrived(self, entry: Entry) -> bool:
         return not any(self._client.pulling(number) for number in entry.numbers)
 
     def _why_never(self, entry: Entry, count: int) -> str:
@@ -187,7 +191,7 @@ class RemoteStore:
                 return f"{why}, and worker {worker} left after {pushes.get(entry.name, 0)}"
         return ""
 
-    def _told(self, message: Left | Lost) -> None:
+    def _notify(self, message: Left | Lost) -> None:
         if isinstance(message, Lost):
             self._link.fail(ServerLost(message.why))
         else:
