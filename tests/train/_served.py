@@ -128,7 +128,7 @@ def _work(
         directory=directory,
         host=host,
         port=port,
-        connection=SimpleNamespace(attempt=attempt),
+        connection=SimpleNamespace(life=attempt),
         give_up_after_s=10,
     )
     recorder = Recorder(rank)
