@@ -94,7 +94,7 @@ def replicated(
 
     def apply(chunk: Chunk) -> None:
         for slot, part in zip(chunk.slots, chunk.parts, strict=True):
-            for own in [part] if owned is None else owned.kept(part):
+            for own in [part] if owned is None else owned.holdings.kept(part):
                 values_in(own, slot.parameter).add_(values_in(own, slot.agreed))
 
     def fill() -> None:

@@ -36,8 +36,9 @@ def test_neighbours_are_parts_of_one_layer_before_they_are_anything_else():
 def test_replicas_keep_all_and_one_of_them_owns_it_and_acts_for_them(ranks, sizes):
     everything = [Range(name, 0, size) for name, size in sizes.items()]
     views = [Holdings.replicated(sizes, rank, ranks) for rank in range(ranks)]
-    assert all(one.kept == everything and not one.in_shares for one in views)
+    assert all(one.kept(part) == [part] for one in views for part in everything if part.size)
     assert [one.owned for one in views] == [everything, *[[]] * (ranks - 1)]
+    assert not any(one.in_shares for one in views)
     assert [one.leads for one in views] == [leads(rank) for rank in range(ranks)] == [True, *[False] * (ranks - 1)]
 
 
@@ -45,7 +46,8 @@ def test_of_shares_that_replicas_keep_the_first_of_these_owns_each():
     mesh, parts = RankMesh(data=2, shard=2), [Range("weight", 0, 3), Range("weight", 3, 7)]
     keepers = dict(zip(parts, mesh.groups("data"), strict=True))
     views = [Holdings(rank, mesh, keepers) for rank in range(mesh.size)]
-    assert [one.kept for one in views] == [parts[:1], parts[1:], parts[:1], parts[1:]]
+    whole = Range("weight", 0, 7)
+    assert [one.kept(whole) for one in views] == [parts[:1], parts[1:], parts[:1], parts[1:]]
     assert [one.owned for one in views] == [parts[:1], parts[1:], [], []]
     assert all(one.in_shares for one in views)
     middle, around = [Range("weight", 2, 3), Range("weight", 3, 5)], Range("weight", 2, 5)

@@ -39,11 +39,6 @@ class Holdings:
         return any(len(ranks) < self.mesh.size for ranks in self.keepers.values())
 
     @property
-    def kept(self) -> list[Range]:
-        """The ranges that this rank keeps."""
-        return [part for part, ranks in self.keepers.items() if self.rank in ranks]
-
-    @property
     def owned(self) -> list[Range]:
         """The ranges that this rank owns."""
         return [part for part, ranks in self.keepers.items() if self.rank == ranks[0]]
@@ -54,6 +49,10 @@ class Holdings:
             low, high = max(own.start, part.start), min(own.end, part.end)
             if low < high:
                 yield Range(part.name, low, high), ranks
+
+    def kept(self, part: Range) -> list[Range]:
+        """What of `part` this rank keeps."""
+        return [own for own, ranks in self.within(part) if self.rank in ranks]
 
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[tuple[Range, Sequence[int]]]]:

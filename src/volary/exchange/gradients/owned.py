@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.plan import BucketPlan
     from volary.sharding.holdings import Holdings
-    from volary.sharding.ranges import Range
 
 
 class OwnedValues:
@@ -26,7 +25,7 @@ class OwnedValues:
     def __init__(self, holdings: Holdings, *, frees: bool) -> None:
         assert all(len(ranks) == 1 for ranks in holdings.keepers.values()), "a range has several keepers"
         self.rank, self.ranks, self.frees = holdings.rank, holdings.mesh.size, frees
-        self._holdings = holdings
+        self.holdings = holdings
         self._returned: dict[str, ReturnedMemory] = {}  # by the first parameter of a bucket
 
     def memory(self, plan: BucketPlan) -> Memory:
@@ -49,13 +48,9 @@ class OwnedValues:
         """Of the values from `start` to `end` of a bucket; its head is everybody's."""
         owned: list[list[Piece]] = [[] for _ in range(self.ranks)]
         for at, part in parts_in(plan, start, end):
-            for own, (rank,) in self._holdings.within(part):
+            for own, (rank,) in self.holdings.within(part):
                 low, high = (at - start + value - part.start for value in (own.start, own.end))
                 if owned[rank] and owned[rank][-1][1] == low:
                     low, _ = owned[rank].pop()
                 owned[rank].append((low, high))
         return Division(max(0, min(plan.head, end) - start), owned)
-
-    def kept(self, part: Range) -> list[Range]:
-        """What this rank keeps of `part`."""
-        return [own for own, ranks in self._holdings.within(part) if self.rank in ranks]

@@ -157,7 +157,7 @@ class ContributionBuffers(Generic[Kind]):
     def kept(self, chunk: Chunk) -> Iterator[tuple[ParameterSlot, Range, Tensor]]:
         """What this worker updates of a chunk: its parts, and where what is agreed of them is, (size,)."""
         for slot, part, gradient in zip(chunk.slots, chunk.parts, chunk.gradients, strict=True):
-            for own in [part] if self._owned is None else self._owned.kept(part):
+            for own in [part] if self._owned is None else self._owned.holdings.kept(part):
                 yield slot, own, gradient[own.start - part.start : own.end - part.start]
 
     def compare(self, bulletin: Bulletin, topic: str, order: Sequence[int]) -> None:
