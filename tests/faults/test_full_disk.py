@@ -91,7 +91,7 @@ def test_servers_that_may_not_write_end_no_training_and_the_run_fails_at_its_end
         resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, 700_000))
 
     served = "{name: server, servers: 2, transport: tcp}"  # it keeps no memory in files
-    run = launch("train", session(steps=40, ballast=200_000, exchange=served), preexec_fn=limit)
+    run = launch("train", session(steps=40, ballast=400_000, exchange=served), preexec_fn=limit)
     ended = run.ended()
     assert ended.status == 1, run.text()
     assert re.match(r"the last checkpoint, of step 40, could not be written: server [01]: /", ended.err), ended.err
