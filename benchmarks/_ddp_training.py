@@ -16,7 +16,7 @@ from _in_lab import be_rank
 from volary.data.feed import Feed
 from volary.session.spec import Session
 from volary.train.evaluation import over_all, totals
-from volary.train.model import HeldBack, build_model
+from volary.train.model import ValidationBatches, build_model
 from volary.train.state.seeds import seed_all
 from volary.train.worker.connect import joined
 
@@ -48,7 +48,7 @@ def _accuracies(session: Session, group: Group, recorder: Recorder) -> list[tupl
     assert steps is not None
     seed_all(session.train.seed)
     model = build_model(session, CPU)
-    evaluating, held_back = model.flow("evaluate"), HeldBack(model, group.rank, group.size)
+    evaluating, validation = model.flow("evaluate"), ValidationBatches(model, group.rank, group.size)
     module = DistributedDataParallel(model.module, **TUNED)
     rule = session.optimizer
     optimizer = torch.optim.SGD(module.parameters(), lr=rule.lr, momentum=rule.momentum, **FUSED)
@@ -61,7 +61,7 @@ def _accuracies(session: Session, group: Group, recorder: Recorder) -> list[tupl
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if number == steps or session.evaluate.every.ends(number, steps):
-            measured, *_ = over_all(*totals(evaluating, held_back(), CPU, recorder.enter), group)
+            measured, *_ = over_all(*totals(evaluating, validation(), CPU, recorder.enter), group)
             found.append((number, model.criterion.figures(measured)["accuracy"]))
     return found
 

@@ -24,7 +24,7 @@ from _server_models import FOUND, PACE
 from volary.data.feed import Feed
 from volary.session.spec import Session
 from volary.train.evaluation import over_all, totals
-from volary.train.model import HeldBack, build_model
+from volary.train.model import ValidationBatches, build_model
 from volary.train.state.seeds import seed_all
 from volary.train.worker.connect import joined
 
@@ -61,7 +61,7 @@ class Peer:
         model, rule = build_model(session, CPU), session.optimizer
         assert session.train.steps is not None
         self._steps, self._every = session.train.steps, session.evaluate.every
-        self._evaluating, self._held_back = model.flow("evaluate"), HeldBack(model, group.rank, group.size)
+        self._evaluating, self._validation = model.flow("evaluate"), ValidationBatches(model, group.rank, group.size)
         self._module = DistributedDataParallel(model.module, **TUNED)
         self._optimizer = torch.optim.SGD(self._module.parameters(), lr=rule.lr, **FUSED)
         self._feed = Feed(
@@ -80,7 +80,7 @@ class Peer:
             self._learn(batch)
             if number == self._steps or self._every.ends(number, self._steps):
                 found, *_ = over_all(
-                    *totals(self._evaluating, self._held_back(), CPU, self._recorder.enter), self._group
+                    *totals(self._evaluating, self._validation(), CPU, self._recorder.enter), self._group
                 )
                 figures = self._evaluating.criterion.figures(found)
                 yield time.perf_counter() - started, number, figures["accuracy"]

@@ -142,7 +142,7 @@ def _roster(driver: Driver, workers: int) -> float:
     over = threading.Event()
     beating = threading.Thread(target=_beat_until, args=(server, over), daemon=True)
     beating.start()
-    hello = {"is": "worker", "facts": {}, "samples": workers, "held_back": 0, "metric": "accuracy"}
+    hello = {"is": "worker", "facts": {}, "samples": workers, "validation": 0, "metric": "accuracy"}
     hellos = [hello | {"rank": rank, "higher_is_better": True} for rank in range(workers)]
     members = driver.connect_all("roster", hellos)
     for member in members:

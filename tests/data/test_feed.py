@@ -127,7 +127,7 @@ def test_no_grown_batch_is_a_small_remainder():
 
 
 @given(SIZES, BATCHES, WORLDS)
-def test_one_pass_visits_the_held_back_samples_once_in_order_in_equally_many_batches(samples, batch, world):
+def test_one_pass_visits_the_validation_samples_once_in_order_in_equally_many_batches(samples, batch, world):
     passes = [list(one_pass(numbered(samples), batch, rank=r, world_size=world)) for r in range(world)]
     assert {len(batches) for batches in passes} == {-(-samples // batch)}
     assert sorted(i for batches in passes for b in batches for i in b.targets.tolist()) == list(range(samples))

@@ -64,7 +64,7 @@ def test_split_is_handed_to_a_factory_that_takes_it():
     assert len(source(lambda **options: Squares(**options)).open("test")) == 3
 
 
-def test_factory_without_split_has_nothing_held_back():
+def test_factory_without_split_has_nothing_for_validation():
     made = source(lambda: Squares())
     assert len(made.open("train")) == 10
     assert refused(lambda: made.open("test")) == (

@@ -95,7 +95,7 @@ class Play:
         workers: int = 2,
         servers: int = 1,
         samples: int = 32,
-        held_back: int = 0,
+        validation: int = 0,
         restored: tuple[int, dict[str, Any]] | None = None,
         model: dict[str, Any] | None = None,
         shelf: Shelf | None = None,
@@ -122,7 +122,7 @@ class Play:
         self.unanswered: set[type] = set()
         self.shelf = shelf or Shelf()
         self.value = iter(range(1000))
-        self._hello, self._residuals = (samples, held_back), residuals
+        self._hello, self._residuals = (samples, validation), residuals
         self.roster = Roster(
             RosterSettings(workers=workers, servers=servers, **(usual | terms)),
             ROOM.load(name)(**(model or {})),
@@ -138,8 +138,8 @@ class Play:
     # Coming and going
 
     def join(self, rank: int, peer: int | None = None) -> None:
-        samples, held_back = self._hello
-        hello = WorkerHello(rank, {}, samples, held_back, "accuracy", True, self._residuals)
+        samples, validation = self._hello
+        hello = WorkerHello(rank, {}, samples, validation, "accuracy", True, self._residuals)
         self.tasks[rank] = deque()
         self.deliver(self.roster.opened(rank if peer is None else peer, plain(hello), self.now))
 

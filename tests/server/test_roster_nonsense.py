@@ -93,7 +93,7 @@ SAID = st.builds(
 @given(st.lists(st.tuples(st.sampled_from([1, 2, FIRST_SERVER + 1]), SAID | PLAIN), max_size=20), st.integers(0, 2**32))
 def test_whatever_some_say_the_others_finish_the_run(messages, seed):
     play, random = (
-        Play("async", servers=2, replicas=2, workers=3, held_back=4, evaluate_every=lambda _: 1),
+        Play("async", servers=2, replicas=2, workers=3, validation=4, evaluate_every=lambda _: 1),
         Random(seed),
     )
     for peer, message in messages:

@@ -29,7 +29,7 @@ from volary.server.roster.snapshot import STORE_S
 
 
 def test_a_state_is_kept_measured_in_pieces_and_judged_while_others_go_on():
-    play = Play("async", workers=2, samples=64, held_back=10, evaluate_every=lambda _: 1)
+    play = Play("async", workers=2, samples=64, validation=10, evaluate_every=lambda _: 1)
     play.ask(0)
     play.turn(0)
     play.ask(1)
@@ -51,7 +51,7 @@ def test_a_state_is_kept_measured_in_pieces_and_judged_while_others_go_on():
 
 
 def test_a_piece_of_a_dead_worker_is_measured_by_another():
-    play = Play("async", workers=2, samples=16, held_back=10, evaluate_every=lambda _: 1)
+    play = Play("async", workers=2, samples=16, validation=10, evaluate_every=lambda _: 1)
     play.ask(0)
     play.turn(0)
     play.ask(0)
@@ -64,7 +64,7 @@ def test_a_piece_of_a_dead_worker_is_measured_by_another():
 
 
 def test_one_that_dies_while_it_says_what_the_totals_mean_is_replaced():
-    play = Play("async", workers=2, samples=8, held_back=1, evaluate_every=lambda _: 1)
+    play = Play("async", workers=2, samples=8, validation=1, evaluate_every=lambda _: 1)
     for rank in (0, 1):
         play.ask(rank)
         play.turn(rank)
@@ -80,7 +80,7 @@ def test_one_that_dies_while_it_says_what_the_totals_mean_is_replaced():
 
 
 def test_nothing_is_measured_before_every_server_keeps_it():
-    play = Play("bsp", servers=2, workers=1, samples=8, held_back=4, evaluate_every=lambda _: 1)
+    play = Play("bsp", servers=2, workers=1, samples=8, validation=4, evaluate_every=lambda _: 1)
     play.unanswered = {Keep}
     play.ask(0)
     play.turn(0)
@@ -92,7 +92,7 @@ def test_nothing_is_measured_before_every_server_keeps_it():
 
 
 def test_patience_ends_the_run_early():
-    play = Play("bsp", workers=1, samples=400, held_back=4, evaluate_every=lambda _: 2, patience=2)
+    play = Play("bsp", workers=1, samples=400, validation=4, evaluate_every=lambda _: 2, patience=2)
     play.value = iter([5.0, 4.0, 3.0, 2.0, 1.0])
     play.to_the_end()
     assert play.roster.outcome == "finished"
@@ -117,7 +117,7 @@ def test_the_state_of_a_checkpoint_is_as_of_its_update():
 
 def test_the_best_state_is_saved_though_no_checkpoint_was_due():
     shelf = Shelf()
-    play = Play("bsp", workers=1, samples=32, held_back=4, evaluate_every=lambda _: 2, shelf=shelf)
+    play = Play("bsp", workers=1, samples=32, validation=4, evaluate_every=lambda _: 2, shelf=shelf)
     play.value = iter([5.0, 1.0])
     play.to_the_end()
     assert [(step, metric) for step, _, _, metric in shelf.committed] == [(2, 5.0), (4, None)]
@@ -261,14 +261,14 @@ def test_a_state_whose_save_failed_is_saved_again_where_it_turns_out_to_be_the_l
 
 
 def test_every_kept_state_is_released():
-    play = Play("async", workers=2, samples=64, held_back=4, evaluate_every=lambda _: 1, checkpoint_every=lambda _: 3)
+    play = Play("async", workers=2, samples=64, validation=4, evaluate_every=lambda _: 1, checkpoint_every=lambda _: 3)
     play.to_the_end(Random(5))
     kept, released = play.heard(FIRST_SERVER, Keep), play.heard(FIRST_SERVER, Release)
     assert sorted(one.snapshot for one in kept) == sorted(one.snapshot for one in released)
 
 
 def test_an_evaluation_says_how_many_samples_could_not_be_read_and_once_while_it_is_the_same():
-    play = Play("bsp", workers=1, samples=24, held_back=10, evaluate_every=lambda _: 1)
+    play = Play("bsp", workers=1, samples=24, validation=10, evaluate_every=lambda _: 1)
     while not play.roster.outcome:
         play.ask(0)
         if play.tasks[0] and isinstance(play.tasks[0][0], EvaluatePiece):
@@ -357,7 +357,7 @@ def test_a_worker_that_cannot_write_its_residuals_ends_the_save_and_is_named():
 
 
 def test_what_is_asked_comes_with_the_next_update_and_is_saved():
-    play = Play("ssp", workers=2, samples=64, held_back=0)
+    play = Play("ssp", workers=2, samples=64, validation=0)
     play.ask(0)
     play.turn(0)
     play.deliver(play.roster.ask(WriteCheckpoint(), play.now))

@@ -22,7 +22,7 @@ FEATURES, CLASSES = 6, 4
 
 
 def points(split: str, samples: int = 41) -> TensorDataset:
-    """Made-up points; every third as many are held back."""
+    """Made-up points; every third as many are for validation."""
     seed, count = (1, samples) if split == "train" else (2, samples // 3)
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(count, FEATURES, generator=generator)

@@ -37,8 +37,8 @@ def trained(**settings: Any) -> RunDirectory:
     return start(session("train.csv", "test.csv", **settings), NoWatcher()).directory
 
 
-def session(learnt: str, held_back: str, **settings: Any) -> Session:
-    source = {"name": "csv", "train": learnt, "test": held_back, "target": "label", "standardise": False}
+def session(learnt: str, validation: str, **settings: Any) -> Session:
+    source = {"name": "csv", "train": learnt, "test": validation, "target": "label", "standardise": False}
     return Session(
         network="softmax",
         data={"source": source, "batch_size": 12},

@@ -143,7 +143,7 @@ def saved_and_evaluated(rank: int, world_size: int) -> tuple[Trained, list[float
         return kept, []
     other = made(0, 1, one, "unused")
     load_weights(other.flow.module, saved(Path(CHECKPOINTS).absolute()))
-    found, _, _ = totals(other.evaluating, other.coordinator.data.held_back(), other.device)
+    found, _, _ = totals(other.evaluating, other.coordinator.data.validation(), other.device)
     return kept, list(other.flow.criterion.figures(found).values())
 
 

@@ -55,7 +55,7 @@ def test_validation_data_is_refused_alike():
     tried(one)
     model = build_model(one, CPU)
     with pytest.raises(SettingError, match="does not say that it ignores -100"):
-        model.held_back.fetch(torch.arange(3))
+        model.validation.fetch(torch.arange(3))
 
 
 def test_a_loss_that_ignores_them_is_a_mean_over_the_others():

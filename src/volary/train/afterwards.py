@@ -18,7 +18,7 @@ from volary.session.script import Script
 from volary.session.spec import Session
 from volary.train.device import choose_device
 from volary.train.evaluation import totals
-from volary.train.model import HeldBack, Model, build_model
+from volary.train.model import Model, ValidationBatches, build_model
 from volary.train.recording.recorder import Recorder
 from volary.train.state.seeds import kept_generators
 from volary.train.state.weights import SavedWeights, load_weights
@@ -111,7 +111,7 @@ def evaluate_run(
     model = load_model(directory, step, session)
     share = model.session.data.skip_corrupt
 
-    batches = HeldBack(model, report=lambda _, reason: say(reason))()
+    batches = ValidationBatches(model, report=lambda _, reason: say(reason))()
     try:
         flow = model.flow("evaluate")
         found, lost, samples = totals(flow, batches, torch.device("cpu"))

@@ -263,7 +263,7 @@ class Lockstep:
             compare_replicas(self.network.flow.module, self.recorder.step, self.group)
         self._better = False
         if session.evaluate.every.unit != "never" and (last or self._ends(session.evaluate.every)):
-            yield EvaluateTask(self.data.held_back(), self._as_saved(), self._measured)
+            yield EvaluateTask(self.data.validation(), self._as_saved(), self._measured)
         exhausted = session.evaluate.patience is not None and self.best.waited >= session.evaluate.patience
         ending = last or exhausted or self._agreed.ending
         requested = self._do_what_is_asked()

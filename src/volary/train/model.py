@@ -50,7 +50,7 @@ class Model:
     session: Session
 
     @cached_property
-    def held_back(self) -> Samples | Stream:
+    def validation(self) -> Samples | Stream:
         """The data to evaluate on, opened when it is first asked for. Raises DataError if there is none."""
         names = DataNames.of(self.samples)
         opened = open_data(self.session, "test", self.criterion)
@@ -139,7 +139,7 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     return Model(module, criterion, samples, classes, session)
 
 
-class HeldBack:
+class ValidationBatches:
     """Makes one rank's batches of validation data. report: called for each sample that cannot be read.
 
     seen: called with the data after each pass.
@@ -159,7 +159,7 @@ class HeldBack:
     def __call__(self) -> Iterator[Batch]:
         """One pass over this rank's share. Raises DataError if there is no validation data."""
         if self._samples is None:
-            self._samples = readable(self._model.session, self._model.held_back, self._report)
+            self._samples = readable(self._model.session, self._model.validation, self._report)
         return self._pass(self._samples)
 
     def _pass(self, samples: Samples | Stream) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
 from volary.train.corrupt import Corrupt, teller
-from volary.train.model import HeldBack, readable, watch_queue
+from volary.train.model import ValidationBatches, readable, watch_queue
 from volary.train.recording.reads import Reads, tell_dropped
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class RankData:
     """Of a session's data, for one rank of `group`, whose ranks have samples of their own.
 
     bulletin: of all ranks of the run. steps, steps_per_epoch: the run's length and that of an epoch, as the feed counts
-    them. growth: lets batches grow, if they may. corrupt: counts samples that cannot be read. held_back: makes batches
+    them. growth: lets batches grow, if they may. corrupt: counts samples that cannot be read. validation: makes batches
     of validation data.
     """
 
@@ -41,7 +41,7 @@ class RankData:
         self.feed.limit(self.steps)
         self.growth = data.batch.build(self.feed, recorder)
         lost, dropped = teller(recorder, "test"), partial(tell_dropped, split="test", recorder=recorder)
-        self.held_back = HeldBack(model, group.rank, group.size, lost, dropped)
+        self.validation = ValidationBatches(model, group.rank, group.size, lost, dropped)
         self._reads = Reads(model.samples, recorder)
 
     def parts(self) -> dict[str, Stateful]:

@@ -81,8 +81,8 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         warnings += dropped(model.samples, "train")
         if session.evaluate.every.unit != "never":
             _evaluate(session, model, device)
-            warnings += [remark for remark in remarks_of(model.held_back) if remark not in warnings]
-            warnings += dropped(model.held_back, "test")
+            warnings += [remark for remark in remarks_of(model.validation) if remark not in warnings]
+            warnings += dropped(model.validation, "test")
         network = _layers(session, model.module, inputs.to(device)) if started else None
     return TrialResult(warnings, estimate, network)
 
@@ -251,7 +251,7 @@ def _culprit(samples: Samples, numbers: list[int]) -> tuple[int, Exception] | No
 
 def _evaluate(session: Session, model: Model, device: torch.device) -> None:
     """One sample of the validation data, as an evaluation takes it."""
-    inputs, targets = _read(session, model.held_back, [0])
+    inputs, targets = _read(session, model.validation, [0])
     try:
         with unchanged(model.module):
             model.flow("try").measure(inputs.to(device), targets.to(device))

@@ -7,7 +7,7 @@ from volary.data.sources.digits import Digits
 from volary.errors import SettingError
 
 
-def test_every_fifth_of_1797_digits_is_held_back():
+def test_every_fifth_of_1797_digits_is_for_validation():
     source = Digits()
     source.check()
     train, test = source.open("train"), source.open("test")
@@ -31,8 +31,8 @@ def test_digits_are_enlarged_within_their_border_and_scaled_to_one():
 def test_digits_without_border_at_size_8_are_the_published_ones():
     source = Digits(size=8, border=0)
     images = torch.zeros(1797, 8, 8)
-    held_back = torch.arange(1797) % 5 == 0
-    for split, chosen in (("train", ~held_back), ("test", held_back)):
+    validation = torch.arange(1797) % 5 == 0
+    for split, chosen in (("train", ~validation), ("test", validation)):
         samples = source.open(split)
         images[chosen] = samples.fetch(torch.arange(len(samples)))[0].squeeze(1)
     stored = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in images.shape)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from volary.data.samples import Split
 
 _FOLDER = Path(__file__).parent / "_digits"
-_HELD_BACK = 5  # every fifth
+_VALIDATION_EVERY = 5  # every fifth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,8 @@ class Digits:
     def count(self, split: Split) -> int:
         """360 of the 1,797 are validation data."""
         everything = self._labels().shape[0]
-        held_back = -(-everything // _HELD_BACK)
-        return held_back if split == "test" else everything - held_back
+        validation = -(-everything // _VALIDATION_EVERY)
+        return validation if split == "test" else everything - validation
 
     def open(self, split: Split) -> InMemory:
         """Read, enlarge and keep the split in memory (1,437 x 28 x 28 float32: 4.5 MB)."""
@@ -53,7 +53,7 @@ class Digits:
         from volary.data.memory import InMemory
 
         images = self._images().read()
-        chosen = torch.arange(len(images)) % _HELD_BACK == 0
+        chosen = torch.arange(len(images)) % _VALIDATION_EVERY == 0
         if split == "train":
             chosen = ~chosen
         inputs = images[chosen].unsqueeze(1).to(torch.float32) / 16

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from volary.data.samples import Split
 
 _POOL_BYTES = 64 * 2**20  # distinct samples made; more samples than fit go through them again
-_HELD_BACK = 5
+_VALIDATION_EVERY = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Synthetic:
 
     def count(self, split: Split) -> int:
         """`samples`, or a fifth of them (at least 1) for validation."""
-        return self.samples if split == "train" else max(1, self.samples // _HELD_BACK)
+        return self.samples if split == "train" else max(1, self.samples // _VALIDATION_EVERY)
 
     def open(self, split: Split) -> InMemory:
         """Make the distinct samples: a few tens of milliseconds."""

@@ -57,7 +57,7 @@ class _Message(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
 class WorkerHello(Struct, frozen=True, tag_field="is", tag="worker"):
     """rank: its place, which nobody had before. facts: what all workers must agree on, by name.
 
-    samples, held_back: how many there are to learn from and to evaluate on. metric, higher_is_better: what is best.
+    samples, validation: how many there are to learn from and to evaluate on. metric, higher_is_better: what is best.
     residuals: its codecs leave something out, which belongs to checkpoints. batch_size: samples of a global batch, if a
     loop of one's own says it; 0: the session does.
     """
@@ -65,7 +65,7 @@ class WorkerHello(Struct, frozen=True, tag_field="is", tag="worker"):
     rank: int
     facts: dict[str, str]
     samples: int
-    held_back: int
+    validation: int
     metric: str
     higher_is_better: bool
     residuals: bool = False

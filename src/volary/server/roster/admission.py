@@ -17,8 +17,10 @@ class WorkerAdmission:
     def refusal(self, hello: WorkerHello) -> str:
         """Why a worker may not come; empty if it may. Raises BadMessage for a hello that makes no sense."""
         rank = hello.rank
-        if rank < 0 or hello.samples < 1 or hello.held_back < 0 or hello.batch_size < 0:
-            raise BadMessage(f"rank {rank} says that it has {hello.samples} samples, and {hello.held_back} held back")
+        if rank < 0 or hello.samples < 1 or hello.validation < 0 or hello.batch_size < 0:
+            raise BadMessage(
+                f"rank {rank} says that it has {hello.samples} samples, and {hello.validation} for validation"
+            )
         if self._places is not None and rank >= self._places:
             return f"there is no place for a rank {rank} in this run"
         if self._members.was_here(rank):
@@ -30,4 +32,4 @@ class WorkerAdmission:
 
 
 def _sizes(hello: WorkerHello) -> tuple[int, int, int]:
-    return hello.samples, hello.held_back, hello.batch_size
+    return hello.samples, hello.validation, hello.batch_size

@@ -106,31 +106,31 @@ class RunProgress:
 
     def __init__(
         self,
-        terms: RosterSettings,
+        settings: RosterSettings,
         model: ConsistencyModel,
         closer: Closer,
         hello: WorkerHello,
         state: RosterState,
         around: RosterContext,
     ) -> None:
-        batch_size = hello.batch_size or terms.batch_size
+        batch_size = hello.batch_size or settings.batch_size
         per_epoch = -(-hello.samples // batch_size)
         self.plan = PortionPlan(
             samples=hello.samples,
             batch_size=batch_size,
-            limit=samples_of(terms.steps(per_epoch), hello.samples, batch_size),
+            limit=samples_of(settings.steps(per_epoch), hello.samples, batch_size),
             steals=model.steals,
             epoch_share=model.epoch_share,
         )
-        self._evaluate_every = terms.evaluate_every(per_epoch) if hello.held_back else None
-        self._checkpoint_every = terms.checkpoint_every(per_epoch)
-        self._patience = terms.patience
-        clip = None if terms.clip_norm is None else ClipNorm(terms.clip_norm)
+        self._evaluate_every = settings.evaluate_every(per_epoch) if hello.validation else None
+        self._checkpoint_every = settings.checkpoint_every(per_epoch)
+        self._patience = settings.patience
+        clip = None if settings.clip_norm is None else ClipNorm(settings.clip_norm)
         self.work = WorkScheduler(
             Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples, clip
         )
         self.norms = GradientNorms(around.outgoing, around.replicas)
-        measure = Measure(hello.held_back, terms.workers, hello.metric, hello.higher_is_better, terms.keep_best)
+        measure = Measure(hello.validation, settings.workers, hello.metric, hello.higher_is_better, settings.keep_best)
         self.snapshots = Snapshots(around.outgoing, around.replicas, around.keeping, measure, replace(state.best))
         self._residuals, self._of_loops = hello.residuals, state.of_loops
         self._contributions, self._numbered_before = dict(state.contributions), state.numbered_before
@@ -139,7 +139,7 @@ class RunProgress:
         self._measured_at = self._saved_at = state.closings
         self._final = self._save_next = False
         self._left_over = 0
-        self._skip_corrupt = terms.skip_corrupt
+        self._skip_corrupt = settings.skip_corrupt
         self._warned_lost: dict[int, int] = {}
         self._warned_empty = False
         self.rate: Rate | None = None

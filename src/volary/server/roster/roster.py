@@ -67,7 +67,7 @@ class Roster:
 
     def __init__(
         self,
-        terms: RosterSettings,
+        settings: RosterSettings,
         model: ConsistencyModel,
         keeping: CheckpointStore,
         record: Record,
@@ -77,14 +77,14 @@ class Roster:
         self.failure = ""
         self.lost_server: tuple[int, str] | None = None
         self.corrupt = ""
-        self._terms, self._model, self._keeping = terms, model, keeping
+        self._settings, self._model, self._keeping = settings, model, keeping
         self._restore = restored[0] if restored else None
         self._state = state = msgspec.convert(restored[1], RosterState) if restored else RosterState()
-        self._closer = model.closer(terms.workers, state.closings, state.samples)
-        self._members = Members(terms.workers)
-        self._replicas = Replicas(terms.servers, terms.replicas, terms.give_up_after_s)
+        self._closer = model.closer(settings.workers, state.closings, state.samples)
+        self._members = Members(settings.workers)
+        self._replicas = Replicas(settings.servers, settings.replicas, settings.give_up_after_s)
         self._outgoing, self._counters = Outgoing(self._members, self._replicas, record), RosterCounters()
-        self._admission = WorkerAdmission(None if model.elastic else terms.workers, self._members)
+        self._admission = WorkerAdmission(None if model.elastic else settings.workers, self._members)
         self._progress: RunProgress | None = None
         self._stopping = False
         self._requests: list[Request] = []
@@ -353,7 +353,7 @@ class Roster:
         if self._progress is not None or self._admission.first is None or self.awaited or not len(self._members):
             return
         self._progress = RunProgress(
-            self._terms,
+            self._settings,
             self._model,
             self._closer,
             self._admission.first,

@@ -50,7 +50,7 @@ class CheckpointStore(Protocol):
 class Measure:
     """What is evaluated: so many samples, in how many pieces. metric: what is best. keep_best: the best is saved."""
 
-    held_back: int
+    validation: int
     pieces: int
     metric: str
     higher_is_better: bool
@@ -121,7 +121,7 @@ class Snapshots:
         """
         self._numbers += 1
         measure = self._measure
-        pieces = cut_evenly(measure.held_back, measure.pieces) if evaluate else []
+        pieces = cut_evenly(measure.validation, measure.pieces) if evaluate else []
         owners = [] if clocks is None else self._outgoing.workers
         snapshot = Snapshot(
             self._numbers, number, step, state, Measuring(pieces) if pieces else None, save, owners, list(asking)
@@ -146,7 +146,7 @@ class Snapshots:
                 continue
             if snapshot.measuring.whole and snapshot.measuring.asked is None:
                 snapshot.measuring.asked = worker
-                return Figure(snapshot.name, snapshot.measuring.summed(), self._measure.held_back)
+                return Figure(snapshot.name, snapshot.measuring.summed(), self._measure.validation)
             if piece := snapshot.measuring.give(snapshot.name, worker):
                 return piece
         return None
@@ -178,7 +178,7 @@ class Snapshots:
 
     def _warn_of_lost(self, step: int, lost: int) -> None:
         if lost and lost != self._warned_lost:
-            text = f"{lost} of {self._measure.held_back} samples of the test part could not be read; figures are of "
+            text = f"{lost} of {self._measure.validation} samples of the test part could not be read; figures are of "
             self._outgoing.record(
                 "warning", None, {"step": step, "text": f"{text}the others; `volary show` lists them"}
             )

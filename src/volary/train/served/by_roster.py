@@ -59,11 +59,11 @@ class LearningSettings:
 
 @dataclass(frozen=True)
 class SessionFlow:
-    """What a session's network computes, on its training and validation data. held_back: None: it is not evaluated."""
+    """What a session's network computes, on its training and validation data. validation: None: it is not evaluated."""
 
     flow: Flow
     casting: Callable[[], AbstractContextManager[object]]
-    held_back: Samples | None
+    validation: Samples | None
 
 
 class ByRoster:
@@ -335,15 +335,15 @@ class ByRoster:
 
     def _piece(self, task: messages.EvaluatePiece) -> Iterator[Batch]:
         assert self._session is not None
-        assert self._session.held_back is not None
+        assert self._session.validation is not None
         size = self._settings.batch_size
-        held_back = IndexedReader(self._session.held_back, size, seed=0, shuffle=False)
+        validation = IndexedReader(self._session.validation, size, seed=0, shuffle=False)
         spans = [BatchRange(0, start, min(start + size, task.end)) for start in range(task.start, task.end, size)]
         for place, span in enumerate(spans):
-            held_back.look_ahead(spans[place:], whole)
-            inputs, targets, total, _, lost = held_back.read(0, span.start, span.end - span.start, whole)
-            yield Batch(inputs, targets, total, 0, 0, False, lost, held_back.scale)
-        tell_dropped(self._session.held_back, "test", self._recorder)
+            validation.look_ahead(spans[place:], whole)
+            inputs, targets, total, _, lost = validation.read(0, span.start, span.end - span.start, whole)
+            yield Batch(inputs, targets, total, 0, 0, False, lost, validation.scale)
+        tell_dropped(self._session.validation, "test", self._recorder)
 
     def _say_figures(self, task: messages.Figure) -> None:
         assert self._session is not None

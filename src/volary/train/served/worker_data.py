@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class WorkerData:
-    """Of a session's data. held_back: to evaluate on; None where nothing is evaluated. clock: of learning rates.
+    """Of a session's data. validation: to evaluate on; None where nothing is evaluated. clock: of learning rates.
 
     steps, steps_per_epoch: the run's length and that of an epoch, in updates that one device would make.
     """
@@ -33,7 +33,7 @@ class WorkerData:
         self._device, self._recorder = device, recorder
         self.samples = _indexed(session, model.samples, teller(recorder, "train"))
         evaluates = session.evaluate.every.unit != "never"
-        self.held_back = _indexed(session, model.held_back, teller(recorder, "test")) if evaluates else None
+        self.validation = _indexed(session, model.validation, teller(recorder, "test")) if evaluates else None
         watch_queue(recorder, model.samples)
         feed = Feed(self.samples, session.data.batch_size, shuffle=session.data.shuffle)
         self.steps = session.train.steps or feed.steps_in(session.train.epochs or 0)

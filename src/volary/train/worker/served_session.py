@@ -71,7 +71,7 @@ class _SessionWorker:
             rank=self.member.place.rank,
             facts=self._facts(),
             samples=len(self.data.samples),
-            held_back=0 if self.data.held_back is None else len(self.data.held_back),
+            validation=0 if self.data.validation is None else len(self.data.validation),
             metric=self.model.criterion.metric,
             higher_is_better=self.model.criterion.higher_is_better,
             residuals=self._updates or any(one is not None and one.feedback for one in frames),
@@ -104,7 +104,7 @@ class _SessionWorker:
             saves=self._saves,
             look=session.train.histograms,
             optimizer=PerWorkerState(OPTIMIZER, update) if self._updates else None,
-            flow=SessionFlow(network.flow, precision.casting, data.held_back),
+            flow=SessionFlow(network.flow, precision.casting, data.validation),
         )
         with ExitStack() as held:
             replica, coordinator = worker.begin(held, work, restore)
