@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from volary.sharding.ranges import Range
 from volary.train.model import Model, build_model, update_rule
 from volary.train.served.layout import Layout, lay_out
 from volary.train.served.server.rule import Clock, RateChanges
-from volary.train.served.server.serve import network_of, stored
+from volary.train.served.server.served_network import network_of
 from volary.train.served.server.shards import ShardWriter
+from volary.train.served.server.stored import stored
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights, load_weights
 
@@ -44,6 +46,12 @@ def served(network: str = "Pictures", **settings: Any) -> Session:
     return session(network, strategy={"exchange": {"name": "server"}, "bucket_mb": 0.0001}, **settings)
 
 
+def laid_out(of: Session, module: Any, servers: int) -> Layout:
+    """The layout of a session's network for so many servers."""
+    exchange = replace(of.strategy.exchange, servers=servers)
+    return lay_out(replace(of, strategy=replace(of.strategy, exchange=exchange)), module)
+
+
 class Servers:
     """All servers of a session, as one worker sees them: two contributions make an update."""
 
@@ -58,7 +66,7 @@ class Servers:
     ) -> None:
         seed_all(of.train.seed)
         self.model: Model = build_model(of, torch.device("cpu"))
-        self.layout: Layout = lay_out(of, self.model.module, servers)
+        self.layout: Layout = laid_out(of, self.model.module, servers)
         self.start = copy.deepcopy(self.model.module)
         self.checkpoints = Checkpoints(folder, Quick())
         welcome = ServerWelcome(restore, applied)
@@ -215,14 +223,14 @@ def test_an_index_that_is_expanded_stays_beside_what_travels() -> None:
     of = served("Dropping")
     module = build_model(of, torch.device("cpu")).module
     module.register_buffer("index", torch.arange(3).expand(2, 3))
-    names = list(lay_out(of, module, 2).tensors)
+    names = list(laid_out(of, module, 2).tensors)
     assert "index" not in names
     assert "layers.1.num_batches_tracked" in names
 
 
 def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_path: Path) -> None:
     servers = Servers(served(), 1, tmp_path)
-    servers.layout = lay_out(served(), servers.model.module, 2)
+    servers.layout = laid_out(served(), servers.model.module, 2)
     network = network_of(served(), servers.model, servers.layout)
     slice_store = stored(network, servers.layout.slices, servers.checkpoints, ServerWelcome(None, 0))
     for number in slice_store.numbers:
@@ -269,7 +277,7 @@ def test_the_servers_clock_counts_batches_as_one_device_does(samples: int, step:
 def test_a_rule_that_needs_the_loss_again_is_refused() -> None:
     of = served(optimizer={"name": "torch.optim:LBFGS", "lr": 0.1})
     with pytest.raises(SettingError, match="LBFGS"):
-        lay_out(of, build_model(of, torch.device("cpu")).module, 2)
+        laid_out(of, build_model(of, torch.device("cpu")).module, 2)
 
 
 def test_layouts_agree_on_every_value(tmp_path: Path) -> None:

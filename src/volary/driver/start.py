@@ -160,7 +160,7 @@ def drive(
     """
     engine: Engine = task.engine
     # each worker beats, meets at the board from a thread or two, and asks the roster
-    allow_connections(4 * (task.strategy.workers + task.strategy.servers))
+    allow_connections(4 * task.strategy.processes)
 
     def launch(meeting: Meeting) -> Handle:
         return engine.launch(launch_of_workers(directory, task, meeting))

@@ -222,6 +222,11 @@ class Strategy:
         return int(self.exchange.count(self.workers))
 
     @property
+    def processes(self) -> int:
+        """Workers and servers that the run begins with."""
+        return self.workers + self.servers
+
+    @property
     def replicas_equal(self) -> bool:
         """Whether all workers have the same parameters after each step."""
         return bool(self.exchange.equal and self.codec.equal and self.consistency.equal)

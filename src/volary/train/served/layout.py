@@ -37,7 +37,7 @@ class Layout:
 
     plans: the buckets of gradients. chunk_mb: at which their large parameters are cut. tensors: trained parameters,
     bucket by bucket, then buffers. buffers: their names; they have a rule of their own. chunks: of all buckets, one
-    after the other, then of buffers. representations: of each chunk, when it is pushed.
+    after the other, then of buffers. representations: of each chunk, when it is pushed. slices: for so many servers.
     """
 
     plans: list[BucketPlan]
@@ -47,6 +47,12 @@ class Layout:
     chunks: list[tuple[Range, ...]]
     representations: list[Representation]
     slices: list[Slice]
+    servers: int
+
+    def kept_by(self, server: int, copies: int) -> list[Slice]:
+        """The slices that a server keeps: its own, and those that it has a copy of. copies: of each slice."""
+        shards = {server, (server - 1) % self.servers} if copies > 1 else {server}
+        return [one for one in self.slices if one.shard in shards]
 
     def columns(self, part: Range) -> int:
         """Values of a row of the parameter that a part is of."""
@@ -70,26 +76,26 @@ class Layout:
         return one.parts[0].name in self.buffers
 
 
-def lay_out(session: Session, module: nn.Module, servers: int) -> Layout:
-    """Cut a session's network for so many servers.
+def lay_out(session: Session, module: nn.Module) -> Layout:
+    """Cut a session's network for its servers.
 
     Raises SettingError as `cut_network`, and for an update rule that servers cannot do.
     """
     build, elementwise = update_rule(session)
     if isinstance(build([torch.zeros(1)]), torch.optim.LBFGS):
         raise SettingError("optimizer LBFGS evaluates the loss several times a step; accepted with servers: any other")
-    return cut_network(session.strategy, module, session.data.batch_size, servers, elementwise=elementwise)
+    return cut_network(session.strategy, module, session.data.batch_size, elementwise=elementwise)
 
 
-def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, servers: int, *, elementwise: bool) -> Layout:
-    """Cut a network for so many servers.
+def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, *, elementwise: bool) -> Layout:
+    """Cut a network for the servers of a strategy.
 
     batch_size: samples of a global batch. elementwise: the update rule may be given parts of a parameter. Raises
     SettingError for a tensor that does not lie densely in memory.
     """
     trained = [(name, parameter) for name, parameter in named_parameters(module) if parameter.requires_grad]
     chunk_mb = strategy.bucket_mb if elementwise else WHOLE_MB
-    samples = -(-batch_size // strategy.workers) * strategy.consistency.steps()
+    servers, samples = strategy.servers, -(-batch_size // strategy.workers) * strategy.consistency.steps()
     gradients = samples if strategy.consistency.pushes is Push.GRADIENT else 0
     plans = plan(trained, strategy.bucket_mb, pushed(strategy.codec, module, gradients, servers))
     buffers = kept_buffers(module)
@@ -100,7 +106,7 @@ def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, servers:
     chunks, representations = [chunk for chunk, _ in pairs], [representation for _, representation in pairs]
     slices = cut(chunks, _rows(chunks, representations, tensors), servers, whole=not elementwise)
     names = frozenset(name for name, _ in buffers)
-    return Layout(plans, chunk_mb, tensors, names, chunks, representations, slices)
+    return Layout(plans, chunk_mb, tensors, names, chunks, representations, slices, servers)
 
 
 def kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:

@@ -44,7 +44,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
     with server_beside(member, session.strategy):
         device = device_for(session, place)
         model, _ = new_model(session, device, member, recorder)
-        layout = lay_out(session, model.module, session.strategy.servers)
+        layout = lay_out(session, model.module)
         seed_all(session.train.seed + 1 + place.rank)
         worker = _SessionWorker(member, recorder, device, model, layout, WorkerData(model, device, recorder))
         recorder.starting("waiting for the servers")

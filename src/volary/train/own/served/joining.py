@@ -59,7 +59,7 @@ class LoopJoining:
         self.recorder.starting("waiting for the servers")
         self.recorder.enter("exchange")
         samples = portions.batch_size * self.how.passes
-        layout = cut_network(strategy, module, samples, strategy.servers, elementwise=settings.elementwise)
+        layout = cut_network(strategy, module, samples, elementwise=settings.elementwise)
         self._share_network(describe(layout.plans, layout.chunk_mb))
         facts = self.facts | network_facts(module, layout)
         facts |= {"optimizer": settings.kind} | {f"optimizer, group {n}": str(g) for n, g in enumerate(settings.groups)}

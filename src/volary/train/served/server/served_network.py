@@ -1,0 +1,99 @@
+"""What servers keep of a run's network: a session's, or that of a user's own loop, which its first worker writes."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.codec import ROOM as CODECS
+from volary.comm.control.store import KeyedStore
+from volary.consistency._base import Push
+from volary.data.datasets.stream import Stream
+from volary.errors import SettingError
+from volary.server.protocol.messages import End
+from volary.train.agreement.agreed_plan import describe
+from volary.train.model import Model, build_model
+from volary.train.served.layout import Layout, cut_network, lay_out
+from volary.train.served.server.network_file import HERE, read_network
+from volary.train.served.server.rule import Clock, RateChanges, SessionUpdating
+from volary.train.state.seeds import seed_all
+from volary.train.update.uncompiled import spare_the_compiler
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.codec._base import FrameCodec
+    from volary.comm.channels.channel import Credentials
+    from volary.run.directory import RunDirectory
+    from volary.server.shards.roster_listener import RosterListener
+    from volary.session.spec import Session, Strategy
+    from volary.train.update.optimizer_rule import Updating
+
+
+@dataclass(frozen=True)
+class ServedNetwork:
+    """What servers keep. updating: None where workers update, and servers add. pulls: codec of differences in pulls.
+
+    rates: how a session's learning rate changes while the run trains.
+    """
+
+    module: nn.Module
+    layout: Layout
+    updating: Updating | None
+    pulls: FrameCodec | None
+    rates: RateChanges
+
+    def codecs(self) -> list[FrameCodec]:
+        """Those of all that travels, each once."""
+        found = dict.fromkeys((*(one.frames for one in self.layout.representations), self.pulls))
+        return [codec for codec in found if codec is not None]
+
+
+def network_of_session(session: Session) -> ServedNetwork:
+    """What servers keep of a session's network as the run begins. Raises what the user's code raises."""
+    seed_all(session.train.seed)  # as the workers do: all begin with the same values
+    model = build_model(session, torch.device("cpu"))
+    return network_of(session, model, lay_out(session, model.module))
+
+
+def network_of(session: Session, model: Model, layout: Layout, rates: RateChanges | None = None) -> ServedNetwork:
+    """What servers keep of a session's network, which is cut so."""
+    rates = rates or RateChanges()
+    assert not isinstance(model.samples, Stream)  # open_data refuses it
+    updating = None
+    if session.strategy.consistency.pushes is not Push.DIFFERENCE:
+        updating = SessionUpdating(session, Clock.of(session, model.samples), rates)
+    return ServedNetwork(model.module, layout, updating, _pulls(session.strategy), rates)
+
+
+def awaited_network(
+    strategy: Strategy, directory: RunDirectory, own: Credentials, meet: tuple[str, int], hearing: RosterListener
+) -> ServedNetwork | None:
+    """The network of a loop of one's own, once its first worker has written it down; None: the run has ended before.
+
+    Raises SettingError if it is cut otherwise here than on workers.
+    """
+    with closing(KeyedStore.at(*meet, own.key, own.life)) as board:
+        while not board.check([HERE]):
+            if isinstance(message := hearing.next(), End):  # in between the roster answers beats
+                return None
+            if message is not None:
+                hearing.put_back(message)
+                break  # the run has begun
+    spare_the_compiler()
+    module, said = read_network(directory.path)
+    elementwise = said.optimizer.elementwise
+    layout = cut_network(strategy, module, said.batch_size, elementwise=elementwise)
+    if describe(layout.plans, layout.chunk_mb) != said.plan:
+        raise SettingError("this network's gradients are cut otherwise on servers than on workers: please report it")
+    local = strategy.consistency.pushes is Push.DIFFERENCE
+    return ServedNetwork(module, layout, None if local else said.optimizer, _pulls(strategy), RateChanges())
+
+
+def _pulls(strategy: Strategy) -> FrameCodec | None:
+    name = strategy.exchange.pulls
+    codec: FrameCodec | None = None if name == "none" else CODECS.load(name)()
+    return codec
