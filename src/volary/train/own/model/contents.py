@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.comm.groups.blocking import take_all_from_first
 from volary.naming import named_modules, named_parameters
+from volary.train.agreement.first_state import messages
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from volary.comm.groups.group import Group
 
 _EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
@@ -67,7 +71,15 @@ class Contents:
             (part, name, one) for part, _, _ in self._parts for name, one in part._buffers.items() if one is not None
         ]
 
-    def with_samples(self) -> None:
+    def take_buffers(self, group: Group, *, rests: bool) -> None:
+        """Take those of the first rank. A collective call. rests: this worker's are of a batch without samples."""
+        if rests:
+            self._with_samples()
+        for together in messages(list(self.buffers())):
+            take_all_from_first(together, group)
+        self.remember_buffers()
+
+    def _with_samples(self) -> None:
         """Let buffers that were made of a batch without samples be of the shapes that they had: others' are."""
         for part, name, before in self._agreed:
             now = part._buffers.get(name)

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.comm.groups.blocking import take_all_from_first
 from volary.consistency._base import Push
 from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
 from volary.exchange.gradients.buckets import before_bucket
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.naming import named_parameters
-from volary.network.loss_graph import sum_in
-from volary.train.agreement.first_state import DeferredTensors, agree_on_network, messages
+from volary.train.agreement.first_state import DeferredTensors, agree_on_network
 from volary.train.agreement.mean_model import lent_mean
-from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask
 from volary.train.own.model.absent_gradient import LOOKED_AT
 from volary.train.own.model.averaging_period import AveragingPeriod
@@ -30,9 +27,8 @@ from volary.train.own.model.early_update import EarlyUpdate
 from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.held_gradients import HeldGradients
 from volary.train.own.model.losses import StepLoss, loss_of_backward
-from volary.train.own.model.rank_copy import RankCopy
-from volary.train.own.rates import FollowedSettings
-from volary.train.own.together import raise_diverged
+from volary.train.own.model.step_agreement import StepAgreement
+from volary.train.own.rank_copy import RankCopy
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.seeds import kept_generators
 from volary.train.strategies.adapting import Adapting
@@ -46,7 +42,6 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.session.spec import Strategy
-    from volary.train.agreement.votes import Agreed
     from volary.train.member.pulse import EndWatch
     from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
@@ -68,9 +63,9 @@ class LoopModel:
     """Turns a user's calls of `backward` and `optimizer.step` into agreed gradients, or means of parameters.
 
     group: of this model alone. passes: backward passes of a step; gradients agree after the last, or when they are
-    used. state: what a checkpoint brings and takes. summed: the loss is a sum over samples, no mean. ending: all are to
-    end after this step. early: the optimiser whose updates may come as late as under the next forward. beside: a group
-    for what all say meanwhile. strategy: how its replicas stay one.
+    used. state: what a checkpoint brings and takes. summed: the loss is a sum over samples, no mean. early: the
+    optimiser whose updates may come as late as under the next forward. beside: a group for what all say meanwhile.
+    strategy: how its replicas stay one.
     """
 
     def __init__(
@@ -85,15 +80,13 @@ class LoopModel:
         early: Optimizer | None = None,
         beside: Group | None = None,
     ) -> None:
-        self.model, self.ending = model, False
+        self.model = model
         self._run, self._group, self._passes, self._summed = run, group, passes, summed
         self._early_optimizer, self._beside = early, beside or group
         self._early: EarlySteps | None = None
-        self._voted = False  # under early steps: the votes have left
-        self._settings = FollowedSettings()
+        self.agreement = StepAgreement(run, self._beside)
         self._lent = False  # the model has what all replicas are together
-        self._judged = summed  # whether the loss is a sum is known, or was looked at
-        self.loss = StepLoss()
+        self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
         self.period = AveragingPeriod(self._consistency, run.share)
         self._passed = 0  # backward passes that have not been agreed on
@@ -178,7 +171,7 @@ class LoopModel:
         """The optimiser has stepped. top_level: no other optimiser has called its step."""
         self._stepped.add(id(optimizer))
         if self._group.size > 1 and self._run.settings.replicas_equal and not self.period.updates:
-            self._settings.see(optimizer)
+            self.agreement.see(optimizer)
         self._made = 0
         if self._early is not None:
             self._early.apply()
@@ -210,9 +203,8 @@ class LoopModel:
 
     def end_period(self) -> None:
         """All replicas become their mean. A collective call."""
-        ending, size = self._run.pulse.asked_to_end, self._group.size
-        self.strategy.vote(self.period.vote(ending=ending, world_size=size, place=self._counted()))
-        agreed = self._hear_all()
+        self.agreement.vote_on_period(self.strategy, self.period, self._group.size)
+        agreed = self.agreement.hear(self.strategy)
         self.strategy.apply()
         self.period.begin(agreed.step_s)
         if self._run.share.ends_epoch and self._consistency.equal:
@@ -262,7 +254,8 @@ class LoopModel:
         recorder, group = self._run.recorder, self._group.within(f"version {next(self._versions)}")
         recorder.enter("exchange")
         self.contents = Contents(self.model)
-        update, self._voted = self._updating_early(), False
+        self.agreement.begin()
+        update = self._updating_early()
         self._held = HeldGradients(self.contents.trained, self._look)
         self._hooks: list[RemovableHandle] = [before_bucket(one, self._reached) for one in self.contents.trained]
         with kept_generators():
@@ -302,7 +295,7 @@ class LoopModel:
             if self._early is not None and self._early.updates_on_arrival:
                 self._early.begin_pass()
                 if self._agrees_after_pass():
-                    self._vote()
+                    self.agreement.vote(self.strategy, self.loss.part, ahead=True)
             self._remove_placeholders()
             self._keep_agreed(parameter)
             # what follows backward (clipping, a gradient scaler, a log) must see the agreed gradients
@@ -318,15 +311,9 @@ class LoopModel:
 
     def _hear(self) -> None:
         loss = loss_of_backward()
-        if loss is None:
-            return
-        self.loss.hear(loss.item(), self.weight(), first=not 0 < self._made < self._passes)
-        if not self._judged and self._group.size > 1:
-            self._judged = True
-            if (how := sum_in(loss, self._run.share.samples)) and self._group.leads:
-                text = f"the loss is a sum over samples ({how}), and gradients are taken as those of a mean, as"
-                accepted = 'DistributedDataParallel does; accepted for a sum: worker.distribute(..., loss="sum")'
-                self._run.recorder.event("warning", text=f"{text} {accepted}")
+        if loss is not None:
+            self.loss.hear(loss.item(), self.weight(), first=not 0 < self._made < self._passes)
+            self.loss.judge(loss, self._run.share.samples)
 
     def _passed_backward(self) -> None:
         agrees = self._agrees_after_pass()
@@ -363,10 +350,8 @@ class LoopModel:
                 "the codec's warm-up counts samples, and the loop does not get its batches from worker.feed; accepted: "
                 "warm_up_samples=0, or worker.feed"
             )
-        if not self._voted:
-            self._vote()
-        self._voted = False
-        agreed = self._hear_all()
+        self.agreement.vote(self.strategy, self.loss.part)
+        agreed = self.agreement.hear(self.strategy)
         self.loss.agree(agreed.loss)
         self._agreed = True
         if self._early is not None:
@@ -382,34 +367,10 @@ class LoopModel:
         if cleared := self._held.remove_placeholders():
             self.strategy.drop(cleared)
 
-    def _vote(self) -> None:
-        self.strategy.vote(Vote(self.loss.part, busy=True, ending=self._run.pulse.asked_to_end, place=self._counted()))
-        self._voted = self.updates_on_arrival
-
-    def _hear_all(self) -> Agreed:
-        """What all workers have voted. Raises RanksDiffer if they are at different places of their loops."""
-        agreed = self.strategy.agree()
-        if agreed.apart:
-            raise_diverged(self._place(), self._settings.named(), self._beside)
-        self.ending = self.ending or agreed.ending
-        return agreed
-
-    def _counted(self) -> int:
-        """What all workers have alike that are at the same place, and whose replicas stay equal."""
-        return sum(self._place()) + self._settings.digest
-
-    def _place(self) -> tuple[int, int]:
-        """Where this worker is in its loop: steps that it has made, batches that it was given."""
-        return self._run.recorder.step, self._run.share.batches
-
     def _share_buffers(self) -> None:
         self._passed, self._in_backward = 0, False
         if self._group.size > 1:  # of batch norm, say: any rank may evaluate, and all find the same
-            if self._run.share.rests:
-                self.contents.with_samples()
-            for together in messages(list(self.contents.buffers())):
-                take_all_from_first(together, self._beside)
-            self.contents.remember_buffers()
+            self.contents.take_buffers(self._beside, rests=self._run.share.rests)
 
 
 def _of_few_rows(gradient: Tensor) -> Tensor:

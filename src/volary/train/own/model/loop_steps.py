@@ -120,7 +120,7 @@ class LoopSteps:
             return
         for model in self._models if self._ends(self._compare, self._recorder.step) else ():
             model.compare(self._recorder.step)
-        if any(model.ending for model in models):
+        if any(model.agreement.ending for model in models):
             raise Stopped("the run was asked to end after this step")
 
     def _end_step(self, optimizer: Optimizer, models: Sequence[LoopModel]) -> None:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.network.loss_graph import sum_in
+
 if TYPE_CHECKING:
     from types import FrameType
 
     from torch import Tensor
+
+    from volary.train.recording.recorder import Recorder
 
 _BACKWARD = torch.autograd.backward.__code__  # Tensor.backward calls it, too
 
@@ -19,10 +23,12 @@ _BACKWARD = torch.autograd.backward.__code__  # Tensor.backward calls it, too
 class StepLoss:
     """The loss of a step, summed up over its backward passes; NaN as long as nobody knows it.
 
-    part: this worker's, in the mean over all workers' samples.
+    part: this worker's, in the mean over all workers' samples. recorder: is told once if it is a sum, where gradients
+    are taken as those of a mean; None: that is known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder | None = None) -> None:
+        self._recorder = recorder
         self.part = self._own = self._agreed = nan
 
     def hear(self, loss: float, weight: float, *, first: bool) -> None:
@@ -31,6 +37,14 @@ class StepLoss:
             return  # the step has one: this backward is of another kind, a penalty say
         own, part = (0.0, 0.0) if first else (self._own, self.part)
         self._own, self.part, self._agreed = own + loss, part + (loss * weight if weight else 0.0), nan
+
+    def judge(self, loss: Tensor, samples: int) -> None:
+        """Look at the first one, a scalar, before its graph is let go of. samples: of this worker's share."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None and (how := sum_in(loss, samples)) and recorder.leads:
+            text = f"the loss is a sum over samples ({how}), and gradients are taken as those of a mean, as"
+            accepted = 'DistributedDataParallel does; accepted for a sum: worker.distribute(..., loss="sum")'
+            recorder.event("warning", text=f"{text} {accepted}")
 
     def agree(self, loss: float) -> None:
         """It is the mean over all workers' samples. The first of a step counts."""

@@ -19,8 +19,8 @@ from volary.server.protocol.norms import ClipNorm
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.model.loss_watch import LossWatch
-from volary.train.own.model.rank_copy import RankCopy
 from volary.train.own.model.share import Share
+from volary.train.own.rank_copy import RankCopy
 from volary.train.own.served.feed import ServedFeed
 from volary.train.own.served.hooks import LoopHooks
 from volary.train.own.served.joining import LoopJoining
