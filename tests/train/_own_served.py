@@ -102,12 +102,12 @@ def own_served(
 def _work(
     rank: int, script: Script, directory: RunDirectory, where: tuple[str, int, str], loop: Loop, peers: Group
 ) -> Looped:
-    host, port, attempt = where
+    host, port, life = where
     size = script.strategy.workers
     place = Place(
         launcher="test", rank=rank, world_size=size, local_rank=rank, node=0, attempt=1, meet=f"{host}:{port}"
     )
-    connection: Any = SimpleNamespace(attempt=attempt)
+    connection: Any = SimpleNamespace(life=life)
     member = Membership(
         place=place, directory=directory, host=host, port=port, connection=connection, give_up_after_s=10
     )
