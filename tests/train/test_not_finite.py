@@ -58,6 +58,10 @@ def test_stop_names_rank_step_and_the_last_good_checkpoint_on_every_rank(workers
         ]
 
 
+def sample(number: int) -> str:
+    return f"sample {number} of the training data"
+
+
 class Layers(nn.Module):
     """Layers within layers, of which one may be made to give what is no number."""
 
@@ -71,7 +75,8 @@ class Layers(nn.Module):
 
 def of(module: nn.Module, inputs: Tensor, loss: Any = lambda output, _: output["scores"][0].sum()) -> str:
     batch = Batch(inputs, torch.zeros(len(inputs)), total=len(inputs), epoch=0, step_in_epoch=0, ends_epoch=False)
-    return origin(Flow(module, UserLoss(loss, "loss"), "train"), [(batch, lambda place: 100 + place)], nullcontext)
+    parts = [(batch, lambda place: 100 + place)]
+    return origin(Flow(module, UserLoss(loss, "loss"), "train"), parts, nullcontext, sample)
 
 
 def test_the_first_layer_whose_output_is_not_finite_is_named_and_of_nested_ones_the_innermost():

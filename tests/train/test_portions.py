@@ -106,7 +106,7 @@ def by_roster(roster: Roster, numbers: Numbers) -> ByRoster:
         replica=REPLICA,
         recorder=Recorder(0),
         reader=reader,
-        session=SessionFlow(None, nullcontext, samples),
+        session=SessionFlow(None, nullcontext, samples, str),
     )
 
 

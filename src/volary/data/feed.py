@@ -19,6 +19,7 @@ from volary.data.batching.batch import Batch
 from volary.data.datasets.stream import Stream
 from volary.data.indexed import BatchRange, IndexedReader, ShareOf
 from volary.data.order import share_of
+from volary.data.sample_names import called
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Feed:
         self._newest = 0, range(0)  # the newest batch: its epoch, and the places of this worker's share in that
         self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
         self.size = batch_size
+        self.called = partial(called, data)  # of the sample with a number in the data, in a sentence
         self._share = partial(share_of, rank, world_size, whole=batch_size)
         self._last_step: int | None = None
         self._samples = (

@@ -238,7 +238,8 @@ class Lockstep:
             parts = list(self._batch.to(self.network.device).parts(self.session.train.accumulate))
             firsts = accumulate((part.count for part in parts), initial=0)
             numbered = zip(parts, map(self._number, firsts), strict=False)
-            self.group.bulletin.post("not finite", origin(self.network.flow, numbered, self.network.precision.casting))
+            where = origin(self.network.flow, numbered, self.network.precision.casting, self.data.feed.called)
+            self.group.bulletin.post("not finite", where)
         self.recorder.enter("exchange")
         return str(self.group.bulletin.read("not finite", looks))
 

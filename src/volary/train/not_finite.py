@@ -21,29 +21,31 @@ def origin(
     flow: Flow,
     parts: Iterable[tuple[Batch | MicroBatch, Callable[[int], int]]],
     casting: Callable[[], AbstractContextManager[Any]],
+    called: Callable[[int], str],
 ) -> str:
     """Where it comes from, in words, or nothing if another forward pass of the same samples does not show it.
 
-    parts: samples whose loss was not finite, and the number in the data of the one at a place. Costs a forward pass and
+    parts: samples whose loss was not finite, and the number in the data of the one at a place. called: what to call the
+    one with a number. Costs a forward pass and
     no collective; batch norm's statistics see the samples again, so it is for a run that ends here. Never raises.
     """
     with suppress(Exception):  # the sentence that this belongs to must be said in any case
         if named := _parameter(flow.module):
             return named
         for part, number in parts:
-            if named := _samples(part.inputs, number):
+            if named := _samples(part.inputs, number, called):
                 return named
             if flow.counted(part.targets) and (named := _layer(flow, part, casting)):
                 return named
     return ""
 
 
-def _samples(inputs: Tensor, number: Callable[[int], int]) -> str:
+def _samples(inputs: Tensor, number: Callable[[int], int], called: Callable[[int], str]) -> str:
     if _finite(inputs):
         return ""
     first, *more = (~inputs.isfinite().reshape(len(inputs), -1).all(1)).nonzero().flatten().tolist()
     others = f" and {len(more)} more" if more else ""
-    return f"first in the inputs of its batch, in sample {number(first)} of the training data{others}"
+    return f"first in the inputs of its batch, in {called(number(first))}{others}"
 
 
 def _parameter(module: nn.Module) -> str:

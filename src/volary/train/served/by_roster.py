@@ -59,11 +59,15 @@ class LearningSettings:
 
 @dataclass(frozen=True)
 class SessionFlow:
-    """What a session's network computes, on its training and validation data. validation: None: it is not evaluated."""
+    """What a session's network computes, on its training and validation data. validation: None: it is not evaluated.
+
+    called: what to call a training sample.
+    """
 
     flow: Flow
     casting: Callable[[], AbstractContextManager[object]]
     validation: Samples | None
+    called: Callable[[int], str]
 
 
 class ByRoster:
@@ -318,8 +322,8 @@ class ByRoster:
     def _leave_out(self, part: MicroBatch) -> None:
         step, rank = self._recorder.step + 1, self._recorder.rank
         if not self._settings.skips:
-            session = self._session
-            where = "" if session is None else origin(session.flow, [(part, part.number)], session.casting)
+            session, parts = self._session, [(part, part.number)]
+            where = "" if session is None else origin(session.flow, parts, session.casting, session.called)
             raise not_finite((rank,), step, where)
         self._replica.leave_out()
         self._work.done(self._learn.clock)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class WorkerData:
     """Of a session's data. validation: to evaluate on; None where nothing is evaluated. clock: of learning rates.
 
-    steps, steps_per_epoch: the run's length and that of an epoch, in updates that one device would make.
+    called: what to call the sample with a number, in a sentence. steps, steps_per_epoch: the run's length and that of
+    an epoch, in updates that one device would make.
     """
 
     def __init__(self, model: Model, device: torch.device, recorder: Recorder) -> None:
@@ -36,6 +37,7 @@ class WorkerData:
         self.validation = _indexed(session, model.validation, teller(recorder, "test")) if evaluates else None
         watch_queue(recorder, model.samples)
         feed = Feed(self.samples, session.data.batch_size, shuffle=session.data.shuffle)
+        self.called = feed.called
         self.steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
         self.steps_per_epoch = feed.steps_per_epoch or self.steps
         self.clock = Clock.of(session, self.samples)

@@ -104,7 +104,7 @@ class _SessionWorker:
             saves=self._saves,
             look=session.train.histograms,
             optimizer=PerWorkerState(OPTIMIZER, update) if self._updates else None,
-            flow=SessionFlow(network.flow, precision.casting, data.validation),
+            flow=SessionFlow(network.flow, precision.casting, data.validation, data.called),
         )
         with ExitStack() as held:
             replica, coordinator = worker.begin(held, work, restore)

@@ -1,0 +1,19 @@
+"""What a sample is called in a sentence: by its number, and by its file or record, where it has one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volary.data.loading.pipeline import Pipeline
+from volary.data.skipping import Skipping
+
+if TYPE_CHECKING:
+    from volary.data.datasets.stream import Stream
+    from volary.data.samples import Samples
+
+
+def called(samples: Samples | Stream, number: int) -> str:
+    """Of the training data: "sample 7 of the training data (a/7.wav)"."""
+    samples = samples.samples if isinstance(samples, Skipping) else samples
+    name = f" ({samples.records.name(number)})" if isinstance(samples, Pipeline) else ""
+    return f"sample {number} of the training data{name}"
