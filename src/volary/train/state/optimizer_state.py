@@ -11,7 +11,7 @@ import torch
 from volary.errors import RunError
 from volary.sharding.ranges import Range
 from volary.train.state.state_file import unpacked
-from volary.train.update.rule import PartState
+from volary.train.update.optimizer_rule import PartState
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from volary.train.update.rule import SliceOptimizer
+import torch
+
+from volary.exchange.gradients.plan import in_memory_order, laid_out_as
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +17,129 @@ if TYPE_CHECKING:
     from volary.server.update_rule import SliceUpdate
     from volary.sharding.ranges import Range
     from volary.train.state.optimizer_state import OptimizerState
-    from volary.train.update.rule import PartState
+
+COUNTER = "step"  # torch's optimisers count a parameter's updates under this name; all else that is a tensor is values
+
+
+@dataclass(frozen=True)
+class PartState:
+    """What an optimiser remembers of `part`.
+
+    each: entries with something of each value, (size,). whole: all others, which are the same for any part.
+    """
+
+    part: Range
+    each: Mapping[str, Tensor]
+    whole: Mapping[str, Any]
+
+
+class SliceOptimizer:
+    """The optimiser of one slice: parts of some parameters, or all parameters of a network, each whole.
+
+    parts: their values, (size,), or in the parameter's shape if they are all of it, in the parameter's memory.
+    build: an optimiser of given tensors. elementwise: its rule updates each value by its own gradient and state alone;
+    only then a part may be less than its parameter. clip_value: bound of each gradient value.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[Range, Tensor],
+        build: Callable[[list[Tensor]], Optimizer],
+        elementwise: bool,
+        clip_value: float | None,
+    ) -> None:
+        self.parts, self._elementwise, self._clip_value = parts, elementwise, clip_value
+        self._values = list(parts.values())
+        self.optimizer = build(self._values)
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
+
+    def change_rate(self, lr: float) -> None:
+        """From now on the learning rate before any schedule is `lr`."""
+        self.rates = [lr] * len(self.rates)
+
+    def move(self, values: Sequence[Tensor]) -> None:
+        """From now on these are updated, which are as many; (n,) of each part, in the order in memory."""
+        for tensor, moved in zip(self._values, values, strict=True):
+            if moved is not tensor:  # one that only shares its memory has no version in common with the parameter
+                tensor.data = _shaped_as(tensor, moved)
+
+    def norm(self, gradients: Sequence[Tensor | None], scale: float, kind: float) -> float:
+        """The norm of sums, times `scale`, once their values are clipped; of that `kind` as in torch."""
+        bound = self._clip_value
+        found = [one for one in gradients if one is not None]
+        if bound is not None:
+            found, scale = [(one * scale).clamp_(-bound, bound) for one in found], 1.0
+        norms = [torch.linalg.vector_norm(one, kind) for one in found]
+        return abs(scale) * float(torch.linalg.vector_norm(torch.stack(norms), kind)) if norms else 0.0
+
+    def take(
+        self, gradients: Sequence[Tensor | None], scale: float = 1.0, clip: float = 1.0, *, in_place: bool = False
+    ) -> None:
+        """The sums that the next step is made of; see `volary.server.update_rule.SliceUpdate`.
+
+        scale: factor of the sums. clip: of what their clipped values are. in_place: they may be written to.
+        """
+        if self._clip_value is None:
+            scale, clip = scale * clip, 1.0
+        bound = self._clip_value
+        for values, gradient in zip(self._values, gradients, strict=True):
+            if gradient is not None:
+                gradient = _shaped_as(values, gradient)
+            if gradient is not None and scale != 1.0:
+                gradient = gradient.mul_(scale) if in_place else gradient * scale
+            if gradient is not None and bound is not None:
+                gradient = gradient.clamp_(-bound, bound) if in_place else gradient.clamp(-bound, bound)
+            if gradient is not None and clip != 1.0:
+                gradient = gradient.mul_(clip) if in_place else gradient * clip
+            values.grad = gradient
+
+    def step(self, factor: float, by: Callable[[Optimizer], object] | None = None) -> None:
+        """Update by the gradients that were taken, and let go of them.
+
+        factor: of the learning rate. by: lets the optimiser take its step, or not; None: it does.
+        """
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        if by is None:
+            self.optimizer.step()
+        else:
+            by(self.optimizer)
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop the gradients of the slice's parts."""
+        for values in self._values:
+            values.grad = None
+
+    def state(self, *, copied: bool = True) -> list[PartState]:
+        """What the optimiser remembers, by part. copied: False: in the optimiser's own memory, as far as that goes."""
+        return [self._state_of(part, values, copied=copied) for part, values in self.parts.items()]
+
+    def restore(self, state: OptimizerState, *, copied: bool = True) -> None:
+        """Go on from what was remembered of these parts, however they were cut then.
+
+        copied: False: in the memory of `state`, as far as that goes.
+        """
+        own = [tensor for group in self.optimizer.param_groups for tensor in group["params"]]
+        numbers = {id(tensor): number for number, tensor in enumerate(own)}
+        entries = {
+            numbers[id(values)]: state_as(state.of(part, copied=copied), values) for part, values in self.parts.items()
+        }
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": {n: one for n, one in entries.items() if one}, "param_groups": groups})
+
+    def _state_of(self, part: Range, values: Tensor, *, copied: bool) -> PartState:
+        each, whole = dict[str, torch.Tensor](), dict[str, Any]()
+        for key, entry in self.optimizer.state.get(values, {}).items():
+            if not isinstance(entry, torch.Tensor):
+                whole[key] = entry
+            elif self._elementwise and key != COUNTER and entry.shape == values.shape:
+                if copied or entry.stride() != values.stride():
+                    entry = torch.empty_like(values, dtype=entry.dtype, requires_grad=False).copy_(entry)
+                each[key] = in_memory_order(entry)
+            else:
+                whole[key] = entry.clone()
+        return PartState(part, each, whole)
 
 
 class Updating(Protocol):
@@ -82,3 +207,21 @@ class OptimizerRule:
     def restore(self, number: int, state: OptimizerState) -> None:
         """Go on from there, however it was cut."""
         self.optimizers[number].restore(state)
+
+
+def _shaped_as(part: Tensor, values: Tensor) -> Tensor:
+    return values if values.shape == part.shape else laid_out_as(part, values)
+
+
+def state_as(state: PartState, values: Tensor) -> dict[str, Any]:
+    """A part's entries in the shape of its values and in their order in memory; what other parts have too in copies.
+
+    torch's fused rules read values and their state as flat runs, each in its own order.
+    """
+    entries: dict[str, Any] = {key: laid_out_as(values, entry) for key, entry in state.each.items()}
+    for key, entry in state.whole.items():
+        if isinstance(entry, torch.Tensor) and entry.shape == values.shape and entry.stride() != values.stride():
+            entries[key] = torch.empty_like(values, dtype=entry.dtype, requires_grad=False).copy_(entry)
+        else:
+            entries[key] = entry.clone() if isinstance(entry, torch.Tensor) else entry
+    return entries

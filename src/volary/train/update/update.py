@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from volary.session.spec import Train
     from volary.train.schedules._base import Schedule
+    from volary.train.update.optimizer_rule import SliceOptimizer
     from volary.train.update.precision import Precision
-    from volary.train.update.rule import SliceOptimizer
 
 _WHOLE = 0  # the slice that is all parameters
 

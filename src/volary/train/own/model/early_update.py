@@ -12,8 +12,7 @@ from volary.sharding.ranges import Range
 from volary.train.served.server.loop_optimizer import ELEMENTWISE, by_group, groups_among, plain
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.by_slices import by_number
-from volary.train.update.optimizer_rule import OptimizerRule
-from volary.train.update.rule import SliceOptimizer, state_as
+from volary.train.update.optimizer_rule import OptimizerRule, SliceOptimizer, state_as
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from volary.server.update_rule import SliceUpdate
     from volary.sharding.ranges import Range
-    from volary.train.update.rule import SliceOptimizer
+    from volary.train.update.optimizer_rule import SliceOptimizer
 
 ELEMENTWISE = {"ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
 KINDS = ELEMENTWISE | {"Adafactor", "Muon"}  # these are given whole parameters

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from volary.session.spec import Session
     from volary.train.schedules._base import Schedule
     from volary.train.state.optimizer_state import OptimizerState
-    from volary.train.update.rule import PartState, SliceOptimizer
+    from volary.train.update.optimizer_rule import PartState, SliceOptimizer
 
 
 @dataclass(frozen=True)
