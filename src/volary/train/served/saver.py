@@ -56,8 +56,8 @@ class RosterSaver:
 
         state: as of what the checkpoint is of. first: it writes what all workers have alike, too.
         """
-        own, alike = (self._saving.own, self._saving.alike) if self._saving is not None else (dict, tuple)
-        parts = CheckpointParts(lambda: {**own(), **state}, alike)
+        saving = self._saving or CheckpointParts(dict, tuple)  # asked once: the thread that trains may end its save
+        parts = CheckpointParts(lambda: {**saving.own(), **state}, saving.alike)
         return write_files(self._write, step, rank_files(self.rank, parts, first=first))
 
     def _newest_step(self) -> int | None:
