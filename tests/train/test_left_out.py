@@ -46,6 +46,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "after backward": {"strategy": OVERLAPPED, "train": {"clip_norm": 1e9}},
     "behind": {"strategy": {"exchange": {"name": "allreduce", "behind": True}}},
     "local": {"strategy": {"consistency": {"name": "local", "period": 1}}},
+    "sharded": {"strategy": {**OVERLAPPED, "partition": {"name": "sharded", "level": 2}}},
 }
 POLICIES: dict[str, dict[str, Any]] = {"nothing counts": {}, "skip": {"on_nonfinite": "skip"}}
 
