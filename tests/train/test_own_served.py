@@ -225,6 +225,7 @@ def test_random_generators_stay_as_the_script_seeded_them():
     seed_all(12)
     loop.distribute([model], [torch.optim.SGD(model.parameters(), lr=0.1)], 1, summed=False, early=False)
     assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == drawn
+    loop.close()
 
 
 def test_a_model_that_changes_after_servers_have_it_is_refused_at_that_step():
@@ -241,10 +242,11 @@ def test_a_model_that_changes_after_servers_have_it_is_refused_at_that_step():
 
 def test_what_a_loop_over_servers_cannot_do_is_refused_in_a_sentence_each():
     script = Script(function="a.py:loop", strategy={"exchange": "server", "workers": 1})
-    model = network()
+    model, made = network(), list[Worker]()
 
     def worker() -> Worker:
-        return Worker(loop_of(script), script, Recorder(0), torch.device("cpu"), 0)
+        made.append(Worker(loop_of(script), script, Recorder(0), torch.device("cpu"), 0))
+        return made[-1]
 
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     distributed = worker()
@@ -270,6 +272,8 @@ def test_what_a_loop_over_servers_cannot_do_is_refused_in_a_sentence_each():
     ]:
         with pytest.raises(VolaryError, match=words):
             call()
+    for one in reversed(made):
+        one.close()
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

@@ -258,9 +258,12 @@ def test_models_that_are_not_updated_together_end_the_run_with_why(workers, pass
 
 
 def test_what_is_no_one_update_of_a_batch_is_refused_in_a_sentence_each():
+    made = list[Worker]()
+
     def worker(**strategy: Any) -> Worker:
         script = Script(function="a.py:loop", strategy={"exchange": "server", "workers": 1, **strategy})
-        return Worker(loop_of(script), script, Recorder(0), torch.device("cpu"), 0)
+        made.append(Worker(loop_of(script), script, Recorder(0), torch.device("cpu"), 0))
+        return made[-1]
 
     first, second = network(), network()
     sgd, adam = torch.optim.SGD(first.parameters(), lr=0.1), torch.optim.Adam(second.parameters())
@@ -288,3 +291,5 @@ def test_what_is_no_one_update_of_a_batch_is_refused_in_a_sentence_each():
     ]:
         with pytest.raises(VolaryError, match=words):
             call()
+    for one in reversed(made):
+        one.close()
