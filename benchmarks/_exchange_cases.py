@@ -75,6 +75,7 @@ EXACTLY: dict[str, Any] = {"strategy": LOSSLESS, "warm_up": QUAD}
 ROUGHLY: dict[str, Any] = {"strategy": LOSSY, "warm_up": QUAD}
 
 FC_1G = Case(**FC, rate="1gbit")
+FC_1G_SHARDED = Case(**FC, rate="1gbit", strategy={"partition": "sharded"})
 FC_UNLIMITED = Case(**FC, rate=None)
 RESNET_1G_2 = Case(**RESNET, hosts=2, rate="1gbit")
 RESNET_1G_2_ONEBIT = Case(**RESNET, hosts=2, rate="1gbit", strategy={"codec": "onebit"})

@@ -12,13 +12,15 @@ from torch.nn.parallel import DistributedDataParallel
 from _networks import alexnet_like
 
 
-def main(steps: int, samples: int, classes: int) -> None:
+def main(rule: str, steps: int, samples: int, classes: int) -> None:
     """Be one worker."""
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     images, labels = torch.rand(samples, 3, 32, 32), torch.randint(classes, (samples,))
     model = DistributedDataParallel(alexnet_like(classes), gradient_as_bucket_view=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=0.0001)
+    if rule == "sgd":
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     for _ in range(steps):
         loss = cross_entropy(model(images), labels)
         loss.backward()
@@ -29,4 +31,4 @@ def main(steps: int, samples: int, classes: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -28,6 +28,7 @@ seconds of all ranks, and bytes that the busiest host sent by its link's counter
 around the link.
 
 CPU seconds (`cpu-...`): see _exchange_cpu.py. Choices (`auto-best-...`): see _exchange_best.py.
+Workers that keep shares (`sharded-...`): see _exchange_sharded.py.
 Time to an accuracy (`cifar-time-to-accuracy`): see _time_to_accuracy.py.
 Collectives (all other rows): see _exchange_collectives.py.
 
@@ -40,13 +41,14 @@ from __future__ import annotations
 from _exchange_best import ROWS as BEST
 from _exchange_collectives import ROWS as COLLECTIVES
 from _exchange_cpu import ROWS as CPU
+from _exchange_sharded import ROWS as SHARDED
 from _exchange_steps import ROWS as STEPS
 from _report import Row, arguments, report
 from _time_to_accuracy import ROWS as TIMES
 from volary.errors import DataError
 from volary.lab import LabError
 
-ROWS = STEPS | CPU | BEST | TIMES | COLLECTIVES
+ROWS = STEPS | CPU | BEST | SHARDED | TIMES | COLLECTIVES
 
 
 def main() -> None:

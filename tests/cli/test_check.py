@@ -369,6 +369,16 @@ def test_a_network_that_memory_does_not_hold_is_refused_by_what_training_would_t
     assert check(*words).status == 0
 
 
+def test_workers_that_keep_shares_take_less_by_what_the_optimiser_keeps_of_the_others(check, monkeypatch):
+    needed = trial.IMPORTED_BYTES + 2 * (2 * 4 * 21 + trial.WORKER_BYTES + 2 * 4 * 10)  # a share has 10 of 21 values
+    words = ["strategy.workers=2", "optimizer=adam", "strategy.partition=sharded"]
+    monkeypatch.setattr(local, "available_bytes", lambda: None)
+    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
+    assert check(*words).status == 2
+    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
+    assert check(*words).status == 0
+
+
 def test_a_network_whose_gradients_memory_does_not_hold_is_not_tried_and_that_is_said(check, monkeypatch):
     monkeypatch.setattr(trial, "judge", lambda *_: None)
     monkeypatch.setattr(trial, "available_bytes", lambda: 100)

@@ -76,10 +76,19 @@ def test_all_files_train_together_and_the_verb_says_where(copy):
     assert lies.stdout.strip() == str((copy.work / "runs" / "mine").resolve()), lies.stderr
 
 
+@pytest.mark.slow  # trains
+def test_an_exchange_and_a_partition_of_one_s_own_train_together(copy):
+    strategy = "strategy={workers: 2, exchange: around, partition: by_parameter}"
+    said = copy("train", "session.yaml", "run.name=shares", strategy)
+    assert said.returncode == 0, said.stderr
+    assert "a ring: each worker gets the sums of its share" in copy("show", "shares").stdout
+
+
 SUITES = {
     "half_float": "codec/test_every_codec.py",
     "star": "comm/routes",
     "pairs": "consistency/test_every_model.py",
+    "by_parameter": "partition/test_every_partition.py",
     "stripes": "data/sources/test_every_source.py",
     "top5": "network/test_metrics.py",
     "nice": "engine/test_every_engine.py",
@@ -114,6 +123,14 @@ LACKING = {
             "strategy.exchange={name: allreduce, route: idle}",
             "volary.comm.routes.idle lacks build; see RoutePlugin in",
         ),
+    ),
+    "exchange": (
+        SUBCLASS.format(room="exchange", base="Exchange", constant="EXCHANGE"),
+        *("strategy.exchange=idle", "volary.exchange.idle lacks check, count, equal, lacks; see Exchange in"),
+    ),
+    "partition": (
+        SUBCLASS.format(room="partition", base="Partition", constant="PARTITION"),
+        *("strategy.partition=idle", "volary.partition.idle lacks lacks, needs, part; see Partition in"),
     ),
     "network/losses": (
         SUBCLASS.format(room="network.losses", base="Loss", constant="LOSS"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -72,7 +72,7 @@ def any_session(seed: int) -> dict[str, Any]:
         "consistency": any_plugin(draw, "consistency"),
         "exchange": any_plugin(draw, "exchange"),
         "codec": any_codec(draw),
-        "partition": any_plugin(draw, "partition"),
+        "partition": "data",
         "bucket_mb": draw.choice([5e-3, 8.0]),
         **draw.choice([{}, {}, {}, {}, {}, {"backend": "gloo"}]),
     }
@@ -91,6 +91,17 @@ def any_session(seed: int) -> dict[str, Any]:
     }
 
 
+def any_in_shares(seed: int) -> dict[str, Any]:
+    """The same of a strategy whose workers keep shares."""
+    found, draw = any_session(seed), random.Random(seed)
+    shares = {
+        "consistency": "bsp",
+        "exchange": {"name": "allreduce", "route": draw.choice(["auto", "auto", "ring", "shared", "linear"])},
+        "partition": {"name": "sharded", "level": draw.choice([1, 2])},
+    }
+    return found | {"strategy": found["strategy"] | shares}
+
+
 @dataclass
 class Judged:
     """refused: by seed, why. accepted: by seed."""
@@ -99,12 +110,12 @@ class Judged:
     accepted: dict[int, Session]
 
 
-def judged(seeds: Iterable[int]) -> Judged:
+def judged(seeds: Iterable[int], settings: Callable[[int], dict[str, Any]] = any_session) -> Judged:
     """As `volary check` does."""
     found = Judged({}, {})
     for seed in seeds:
         try:
-            one = session("Wide", **any_session(seed))
+            one = session("Wide", **settings(seed))
             check_session(one)
             found.accepted[seed] = one
         except BadInput as error:
@@ -154,6 +165,13 @@ def test_a_few_strategies_are_refused_in_a_sentence_or_train_to_the_end(workers)
     assert min(len(found.refused), len(found.accepted)) > 5, "neither half is empty"
     summed = [one for one in found.accepted.items() if not one[1].strategy.servers]
     all_train(workers, dict(summed[:4]))  # over servers some train in test_served.py
+
+
+def test_a_few_whose_workers_keep_shares_are_refused_in_a_sentence_or_train_to_the_end(workers):
+    found = judged(range(16), any_in_shares)
+    assert_in_sentences(found.refused)
+    assert min(len(found.refused), len(found.accepted)) > 2, "neither half is empty"
+    all_train(workers, dict([*found.accepted.items()][:5]))
 
 
 @pytest.mark.slow  # trains more than a hundred

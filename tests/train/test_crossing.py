@@ -81,9 +81,11 @@ def pictures(momentum: float) -> Session:
 
 # (workers, servers, consistency) of four steps each; no servers: workers keep all themselves
 EVERY_STEP = {"name": "local", "period": 1}  # with plain SGD that is bsp
+SHARES = "sharded"  # bsp, and workers keep shares
 WALKS: dict[float, list[tuple[int, int, Any]]] = {
     0.9: [(2, 0, "bsp"), (2, 1, "bsp"), (3, 0, "bsp"), (1, 2, "bsp")],
     0.0: [(1, 2, "bsp"), (3, 0, EVERY_STEP), (2, 1, EVERY_STEP), (2, 0, "bsp")],
+    0.8: [(2, 0, SHARES), (2, 1, "bsp"), (3, 0, SHARES), (1, 2, "bsp")],
 }
 
 
@@ -105,7 +107,8 @@ def walked(rank: int, world_size: int, momentum: float) -> Trained:
         ranks = range(world_size)
         group = joined(100 + number).divided([ranks[:workers], *([other] for other in ranks[workers:])])
         if rank < workers:
-            here = replace(one, strategy=Strategy(consistency=consistency, **OVERLAPPED))
+            how = {"consistency": consistency, **OVERLAPPED}
+            here = replace(one, strategy=Strategy(**({"partition": SHARES} if consistency == SHARES else how)))
             trained(rank, workers, here, folder, disk=quick, until=lambda step, end=until: step == end, group=group)
         distributed.barrier()
     return trained(rank, world_size, one, folder, disk=quick)

@@ -2,4 +2,9 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "EXCHANGE", moved={"auto": "volary.codec", "factors": "volary.codec"})
+ROOM = Room(
+    __name__,
+    "EXCHANGE",
+    protocol="volary.exchange._base:Exchange",
+    moved={"auto": "volary.codec", "factors": "volary.codec"},
+)

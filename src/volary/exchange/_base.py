@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,6 +15,34 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
     from volary.run.database.traffic import Traffic
+
+
+class Exchange(Protocol):
+    """Settings of an exchange, a frozen dataclass which imports no torch: who keeps what the partition shares out.
+
+    equal: replicas are, bit for bit. lacks: traits of `volary.session.fitting` that it has not, each with the reason.
+    """
+
+    equal: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def lacks(self) -> Mapping[Any, str]:
+        """What these settings have not."""
+        ...
+
+    @abstractmethod
+    def check(self, topology: Any) -> None:
+        """Look at what workers would refuse once they have met. topology: of theirs, if it is known by now.
+
+        Raises SettingError.
+        """
+        ...
+
+    @abstractmethod
+    def count(self, workers: int) -> int:
+        """Server processes of a run that starts with so many workers, which keep everything; 0: workers do."""
+        ...
 
 
 class Keeper(Protocol):

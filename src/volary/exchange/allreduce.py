@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from volary.comm.routes import ROOM as ROUTES
 from volary.comm.topology.route_choice import SHARED, choose, plugins
 from volary.errors import SettingError
+from volary.exchange._base import Exchange
 from volary.plugins import unknown
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _TO_OWNERS = ("auto", SHARED, "ring")  # routes by which a sum can come to one w
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllReduce:
+class AllReduce(Exchange):
     """Sums in shared memory where all workers are on one machine, else over the route that suits the network."""
 
     route: str = "auto"  # how sums travel: shared, or one of `volary.comm.routes`; auto chooses
@@ -30,7 +31,6 @@ class AllReduce:
     behind: bool = False  # contributions travel under all of the next step, and are applied a step late
 
     equal: ClassVar[bool] = True  # replicas, bit for bit
-    unasked: ClassVar[Mapping[str, Any]] = {}  # its settings where a session takes it without naming it
 
     def __post_init__(self) -> None:
         known = ["auto", SHARED, *ROUTES.names()]

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from volary.errors import SettingError
+from volary.exchange._base import Exchange
 
 COLOCATED: Literal["colocated"] = "colocated"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Server:
+class Server(Exchange):
     """Slices of the parameters on server processes, which apply the update rule; workers push and pull."""
 
     servers: int | Literal["colocated"] = 1  # server processes; colocated: one beside each of the first workers

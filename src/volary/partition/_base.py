@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -61,6 +62,7 @@ class Partition(Protocol):
     needs: ClassVar[Sequence[Any]]
     lacks: ClassVar[Mapping[Any, str]]
 
+    @abstractmethod
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
         """The part of `module` that `rank` of so many runs; the same holdings on all of them."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from volary.partition._base import Part, trained_sizes
+from volary.partition._base import Part, Partition, trained_sizes
 from volary.sharding.holdings import Holdings
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeNetwork:
+class WholeNetwork(Partition):
     """Each worker has a replica of all parameters."""
 
     needs: ClassVar[Sequence[str]] = ()

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volary.errors import SettingError
-from volary.partition._base import Part, trained_sizes
+from volary.partition._base import Part, Partition, trained_sizes
 from volary.sharding.groups import RankMesh
 from volary.sharding.holdings import Holdings
 from volary.sharding.ranges import Range
@@ -27,7 +27,7 @@ LINE_VALUES = 16  # a share begins on a cache line, where it has several
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sharded:
+class Sharded(Partition):
     """Workers keep shares of the optimiser's state (level 1), and of gradients (level 2)."""
 
     level: Literal[1, 2] = 1  # 1: the optimiser's state is sharded; 2: gradients, too

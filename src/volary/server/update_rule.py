@@ -47,3 +47,24 @@ class UpdateRule(Protocol):
     def restore(self, number: int, state: Any) -> None:
         """Go on from such a state."""
         ...
+
+
+class MeanRule:
+    """The mean (local SGD): what workers have changed, by their parts of the samples, is added to what all had.
+
+    See `volary.server.update_rule.UpdateRule`.
+    """
+
+    changes_sums = False
+
+    def apply(self, number: int, values: Sequence[Tensor], update: SliceUpdate) -> None:
+        """Become the mean of workers' parameters."""
+        for part, changed in zip(values, update.sums, strict=True):
+            if changed is not None:
+                part.add_(changed, alpha=update.scale)
+
+    def state(self, number: int) -> list[Any]:
+        return []
+
+    def restore(self, number: int, state: Any) -> None:
+        pass

@@ -62,6 +62,12 @@ def by_torch(values: Tensor, group: Group) -> None:
         distributed.broadcast(values, group=group.process_group, group_src=LEADER)
 
 
+def from_rank(rank: int, tensor: Tensor, group: Group) -> None:
+    """Give contiguous `tensor` the values of `rank`, bit for bit, in place; any shape and type."""
+    with peers_needed():
+        distributed.broadcast(_bytes(tensor.detach()), group=group.process_group, group_src=rank)
+
+
 def take_from_first(tensor: Tensor, group: Group, broadcast: Callable[[Tensor], None] | None = None) -> None:
     """Give `tensor` rank 0's values, bit for bit, in place; any shape, type and layout.
 

@@ -11,7 +11,6 @@ from volary.comm.groups.leading import from_leader
 from volary.comm.routes import ROOM as ROUTES
 from volary.comm.sums.partner_means import PartnerMeans
 from volary.comm.sums.segments import SharedSum
-from volary.comm.sums.sums import needs_cpu
 from volary.comm.topology.links import Links
 from volary.comm.topology.route_choice import SHARED, choose, fallback
 from volary.comm.topology.switch_points import SwitchPoints, load
@@ -142,9 +141,13 @@ class CommSetup:
         """As `build`: the sums of a value come to its owner alone, and what it updates to all."""
         shapes = [*(plan.shape for plan in plans), box]
         errors = ErrorFeedback(plans, undoes=left_out is not None)
-        needs_cpu("of owners", shapes)
+        if odd := next((shape.device for shape in shapes if shape.device.type != "cpu"), None):
+            raise SettingError(
+                f"workers that keep shares add them up on the processor, the values are on {odd}; accepted: "
+                "partition=data, or train.device=cpu"
+            )
         coded = any(plan.representation != EXACT for plan in plans)
-        name, reason = self._chosen(shapes, odd=coded)
+        name, reason = self._chosen(shapes, odd=coded or not owned.once)
         broadcasts = Broadcasts(self._links, self.topology, self._measured)
         route: Route
         sums: Sequence[CodedSums] = ()

@@ -33,9 +33,18 @@ def of_one_worker(settings: Strategy) -> str:
     idle = [f"{name}={value}" for name, value in named.items() if value != getattr(usual, name.partition(".")[2])]
     idle += [f"consistency={model}"] if model != "bsp" else []
     idle += [_called(settings.codec)] if not settings.codec.exact else []
+    idle += [f"partition={type(settings.partition).__module__.rpartition('.')[2]}"] if settings.partition.needs else []
     said = ", ".join(f"strategy.{one}" for one in idle)
     verb = "has" if len(idle) == 1 else "have"
     return f"{said} {verb} no effect: there is one worker, which communicates with nobody" if said else ""
+
+
+def of_freed_gradients() -> str:
+    """What is said where gradients are in memory that all workers share, and each is to keep a share of them."""
+    return (
+        "strategy.partition.level=2 saves no more than level 1: workers of one machine add gradients in shared memory, "
+        "where each leaves them; accepted, if that is too much: exchange.route=ring"
+    )
 
 
 def of_layers(codec: Codec, offered: Iterable[Representation]) -> str:

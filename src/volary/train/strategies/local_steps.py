@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import share_now
 from volary.train.agreement.votes import Vote
 from volary.train.strategies.exchanging import Exchanging
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.exchange.gradients.contributions import PushedDifferences
+    from volary.server.update_rule import UpdateRule
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed
     from volary.train.coordinator import LearnTask
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LocalSteps(Exchanging):
-    """See `volary.train.replica.Voting`. update: None where a user's own loop updates.
+    """See `volary.train.replica.Voting`. update: None where a user's own loop updates. outer: of the agreed changes.
 
     Two copies of the parameters are kept: as they were when this worker began its steps (`_begun`), and as all workers
     had them when they were equal last (`_equal`). They differ only while a sum is under way, a step behind.
@@ -41,9 +43,10 @@ class LocalSteps(Exchanging):
         contribution: ContributionBuffers[PushedDifferences],
         terms: StrategySettings,
         update: WholeUpdate | None,
+        outer: UpdateRule,
     ) -> None:
         super().__init__(contribution, terms.recorder)
-        self._module, self._update = terms.module, update
+        self._module, self._update, self._outer = terms.module, update, outer
         self._behind = terms.ground.behind
         self._vote = Vote(0.0, busy=True, ending=False)
         self._equal = contribution.pushed.since
@@ -112,11 +115,12 @@ class LocalSteps(Exchanging):
 
     @torch.no_grad()
     def _take_up(self, changed: dict[str, Tensor] | None) -> None:
-        """Add the sums that are under way to what was equal. changed: what this worker has added since they left."""
+        """Apply the sums that are under way to what was equal. changed: what this worker has added since they left."""
         if self._under_way is None:
             return
         self.contribution.keeper.settle()
-        for slot in self.contribution.buckets.slots:
-            equal = self._equal[slot.name].add_(slot.agreed, alpha=self._under_way)
+        for number, slot in enumerate(self.contribution.buckets.slots):
+            equal = self._equal[slot.name]
+            self._outer.apply(number, [equal], SliceUpdate([slot.agreed], scale=self._under_way))
             slot.parameter.copy_(equal if changed is None else equal + changed[slot.name])
         self._under_way = None

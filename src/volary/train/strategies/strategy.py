@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from volary.consistency._base import Push
 from volary.errors import SettingError
 from volary.exchange.gradients.owned import OwnedValues
+from volary.server.update_rule import MeanRule
 from volary.train.strategies import idle_settings
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
@@ -55,7 +56,9 @@ def build_strategy(
         return SingleWorker(recorder, _whole(update, recorder))
     warms_up = settings.codec.at(0) != settings.codec
     private = update is None or update.changes_gradients
-    owned = OwnedValues(part.holdings, frees=part.frees_gradients) if part.holdings.in_shares else None
+    owned = None
+    if part.holdings.in_shares:  # a user's code may change parameters, on each worker
+        owned = OwnedValues(part.holdings, frees=part.frees_gradients, once=update is not None)
     ground = settings.exchange.ground(group, owned)
     terms = StrategySettings(settings, part.module, recorder, ground, state, private, steps)
     if settings.consistency.pushes is Push.PARAMETERS:
@@ -76,6 +79,8 @@ def build_strategy(
 
     adapts = settings.codec.chooses or warms_up
     made = Adapting(chooser, make, own_loop=update is None) if adapts else make()
+    if owned is not None and owned.frees and ground.shared:
+        _warn(recorder, group, state, idle_settings.of_freed_gradients())
     if settings.codec.follows and ground.shared:
         _warn(recorder, group, state, idle_settings.of_shared_memory(settings.codec))
     return made
@@ -92,7 +97,7 @@ def _local(
 ) -> LocalSteps:
     when = "while the next steps are computed" if terms.ground.behind else "before the next step"
     _tell(terms.recorder, group, contribution, f"by each worker; their mean is taken {when}")
-    return LocalSteps(contribution, terms, _whole(update, terms.recorder))
+    return LocalSteps(contribution, terms, _whole(update, terms.recorder), MeanRule())
 
 
 def _of(

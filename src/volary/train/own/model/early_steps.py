@@ -75,6 +75,10 @@ class EarlySteps:
                 "early_update; accepted: that one alone, or early_update=False"
             )
 
+    def bring(self) -> None:
+        """Give the optimiser the state that it has by now. A collective call where workers keep shares of it."""
+        self._update.bring()
+
     def close(self) -> None:
         """Give the optimiser its state back; all updates are done."""
         self._update.close()

@@ -9,6 +9,7 @@ import torch
 
 from volary.errors import SettingError
 from volary.sharding.ranges import Range
+from volary.train.agreement.gathered_state import gathered
 from volary.train.served.server.loop_optimizer import ELEMENTWISE, by_group, groups_among, plain
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.by_slices import by_number
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+    from volary.comm.groups.group import Group
     from volary.server.update_rule import SliceUpdate
 
 
@@ -28,14 +30,22 @@ class EarlyUpdate:
 
     trained: of the model, by name. settle: waits for all updates. The optimiser's settings, learning rates too, are
     followed at each step. Its state is with the slices, and in `optimizer.state_dict()`. sparse: the model has layers
-    whose gradients hold a few rows only.
+    whose gradients hold a few rows only. shared_with: the workers that update a share each, this
+    one included; None: each updates all.
     """
 
     elementwise, clip_value = True, None
 
     def __init__(
-        self, optimizer: Optimizer, trained: Mapping[str, Tensor], settle: Callable[[], None], *, sparse: bool = False
+        self,
+        optimizer: Optimizer,
+        trained: Mapping[str, Tensor],
+        settle: Callable[[], None],
+        *,
+        sparse: bool = False,
+        shared_with: Group | None = None,
     ) -> None:
+        self._shared_with = shared_with
         self._sparse = sparse
         self.optimizer, self._trained, self._settle = optimizer, trained, settle
         self._rule: OptimizerRule | None = None  # once sums are applied as they arrive
@@ -44,7 +54,7 @@ class EarlyUpdate:
         self._group_of = {name: group_of[id(one)] for name, one in trained.items() if id(one) in group_of}
         self._known: list[dict[str, Any]] = []  # settings that slices have
         self._hooks = [
-            optimizer.register_state_dict_pre_hook(lambda _: self._bring()),
+            optimizer.register_state_dict_pre_hook(lambda _: self.bring()),
             optimizer.register_state_dict_post_hook(lambda *_: self._drop()),
             optimizer.register_load_state_dict_post_hook(lambda _: self._take()),
         ]
@@ -116,10 +126,11 @@ class EarlyUpdate:
         one.step(1.0, _quietly)
 
     def close(self) -> None:
-        """Give the optimiser its state back; all updates are done."""
+        """Give the optimiser its state back, where that is all here; all updates are done."""
         for hook in self._hooks:
             hook.remove()
-        self._bring_state(self._state())
+        if self._shared_with is None:
+            self._bring_state(self._state())
         self._rule = None
 
     @property
@@ -136,10 +147,12 @@ class EarlyUpdate:
         own = SliceOptimizer(whole, lambda _: self.optimizer, elementwise=True, clip_value=None)
         return OptimizerState(own.state())
 
-    def _bring(self) -> None:
+    def bring(self) -> None:
+        """Give the optimiser the state that it has by now. A collective call where workers keep shares of it."""
         if self._rule:
             self._settle()
-            self._bring_state(self._state())
+            state = self._state()
+            self._bring_state(gathered(state, self._shared_with) if self._shared_with else state)
 
     def _bring_state(self, state: OptimizerState) -> None:
         for name, parameter in self._trained.items():

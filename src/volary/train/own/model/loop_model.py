@@ -133,6 +133,8 @@ class LoopModel:
         """Distribute the model as it is now. A collective call. early: the optimiser to update early, if another."""
         self._early_optimizer = early or self._early_optimizer
         self.settle()
+        if self._early is not None:
+            self._early.bring()
         self.close()
         self._remove_placeholders()
         self._distribute()
@@ -244,25 +246,28 @@ class LoopModel:
         if self._early is not None:
             self._early.close()
 
-    def _updating_early(self) -> EarlyUpdate | None:
+    def _updating_early(self, *, in_shares: bool) -> EarlyUpdate | None:
         if self._early_optimizer is None or self._group.size == 1:
             return None
         trained = {name: one for name, one in named_parameters(self.model) if one.requires_grad}
-        return EarlyUpdate(self._early_optimizer, trained, self.settle, sparse=bool(self.contents.sparse))
+        shared_with = self._beside if in_shares else None
+        sparse = bool(self.contents.sparse)
+        return EarlyUpdate(self._early_optimizer, trained, self.settle, sparse=sparse, shared_with=shared_with)
 
     def _distribute(self) -> None:
         recorder, group = self._run.recorder, self._group.within(f"version {next(self._versions)}")
         recorder.enter("exchange")
         self.contents = Contents(self.model)
         self.agreement.begin()
-        update = self._updating_early()
+        part = self._run.settings.partition.part(self.model, group.rank, group.size)
+        update = self._updating_early(in_shares=part.holdings.in_shares)
         self._held = HeldGradients(self.contents.trained, self._look)
         self._hooks: list[RemovableHandle] = [before_bucket(one, self._reached) for one in self.contents.trained]
         with kept_generators():
             agree_on_network(self.model, group)
             self.strategy: Voting = build_strategy(
                 self._run.settings,
-                self._run.settings.partition.part(self.model, group.rank, group.size),
+                part,
                 recorder,
                 group,
                 None,

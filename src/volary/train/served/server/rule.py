@@ -1,4 +1,4 @@
-"""The update rules on a server: of a session's optimiser, whose learning rate follows the clock, and of means."""
+"""The update rules on a server: of a session's optimiser, whose learning rate follows the clock, and of buffers."""
 
 from __future__ import annotations
 
@@ -85,27 +85,6 @@ class SessionUpdating:
         if (lr := self._rates.at(update.samples)) is not None:
             one.change_rate(lr)
         one.step(self._clock.factor(update.samples))
-
-
-class MeanRule:
-    """Of slices that workers update themselves: what they have changed, by their parts of the samples, is added.
-
-    See `volary.server.update_rule.UpdateRule`.
-    """
-
-    changes_sums = False
-
-    def apply(self, number: int, values: Sequence[Tensor], update: SliceUpdate) -> None:
-        """Become the mean of workers' parameters."""
-        for part, changed in zip(values, update.sums, strict=True):
-            if changed is not None:
-                part.add_(changed, alpha=update.scale)
-
-    def state(self, number: int) -> list[PartState]:
-        return []
-
-    def restore(self, number: int, state: OptimizerState) -> None:
-        pass
 
 
 class BufferRule:

@@ -8,7 +8,8 @@ import torch
 
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.slice_store import SliceStore
-from volary.train.served.server.rule import BufferRule, MeanRule
+from volary.server.update_rule import MeanRule, UpdateRule
+from volary.train.served.server.rule import BufferRule
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.weights import SavedWeights, weights_of
 from volary.train.update.optimizer_rule import OptimizerRule
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from volary.server.protocol.slices import Slice
     from volary.server.shards.buffer_pool import Take
     from volary.server.shards.slice_store import Norm
-    from volary.server.update_rule import UpdateRule
     from volary.train.served.layout import Layout
     from volary.train.served.server.served_network import ServedNetwork
 
