@@ -160,7 +160,7 @@ def assert_in_sentences(refused: Mapping[int, str]) -> None:
 
 
 def test_a_few_strategies_are_refused_in_a_sentence_or_train_to_the_end(workers):
-    found = judged(range(40))
+    found = judged(range(80))
     assert_in_sentences(found.refused)
     assert min(len(found.refused), len(found.accepted)) > 5, "neither half is empty"
     summed = [one for one in found.accepted.items() if not one[1].strategy.servers]
