@@ -58,7 +58,7 @@ def test_all_ranks_know_alike_who_keeps_what_and_each_trained_value_has_keepers_
 def test_sharded_gives_each_rank_about_as_many_values_of_what_travels_together():
     large = nn.Linear(1000, 1000)
     holdings = [ROOM.load("sharded")().part(large, rank, RANKS).holdings for rank in range(RANKS)]
-    kept = [sum(part.size for part in one.kept) for one in holdings]
+    kept = [sum(part.size for part in one.owned) for one in holdings]
     assert sum(kept) == 1_001_000 and max(kept) - min(kept) < 100
-    assert Range("bias", 0, 320) in holdings[0].kept, "whole cache lines"
+    assert Range("bias", 0, 320) in holdings[0].owned, "whole cache lines"
     assert all(len(ranks) == 1 for ranks in holdings[0].keepers.values())
