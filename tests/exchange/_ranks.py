@@ -30,8 +30,8 @@ class Turns:
             for number in range(buckets)
         ]
         group = joined()
-        ground = EXCHANGES.load("allreduce")(route=route).ground(group)
-        self.exchange: ReplicatedKeeper = ground.build(group, plans, shape(3))
+        comm_setup = EXCHANGES.load("allreduce")(route=route).comm_setup(group)
+        self.exchange: ReplicatedKeeper = comm_setup.build(group, plans, shape(3))
         *memory, self.votes = self.exchange.memory
         self.buckets = Gradients(
             plans,

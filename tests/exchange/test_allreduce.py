@@ -49,7 +49,7 @@ def choose(rank: int, world_size: int) -> list[str]:
     said = [Turns("auto").exchange.route]
     too_much, group = BufferShape(2**50, torch.float32, torch.device("cpu")), joined(1)
     try:
-        EXCHANGES.load("allreduce")(route="shared").ground(group).build(group, [], too_much)
+        EXCHANGES.load("allreduce")(route="shared").comm_setup(group).build(group, [], too_much)
     except SettingError as error:
         said.append(str(error))
     return said

@@ -86,8 +86,11 @@ def replicated(
     plans = [BucketPlan([one], torch.float32, device, representation) for one in named]
     holdings = PARTITIONS.load("sharded")().part(nn.ParameterDict(dict(named)), group.rank, group.size).holdings
     owned = OwnedValues(holdings, frees=False) if shares and group.size > 1 else None
-    ground, votes = ROOM.load("allreduce")(route=route).ground(group, owned), BufferShape(1, torch.float32, device)
-    keeper = ground.build(group, plans, votes, partners=partners)
+    comm_setup, votes = (
+        ROOM.load("allreduce")(route=route).comm_setup(group, owned),
+        BufferShape(1, torch.float32, device),
+    )
+    keeper = comm_setup.build(group, plans, votes, partners=partners)
     keeper = DelayedKeeper(keeper) if behind else keeper
     buckets = Buckets(plans, keeper.memory[:-1], chunk_mb=25, private=False)
     slots = buckets.slots

@@ -80,7 +80,7 @@ class AllReduce(Exchange):
         """Server processes of a run: none, as every worker keeps all parameters."""
         return 0
 
-    def ground(self, group: Group, owned: OwnedValues | None = None) -> CommSetup:
+    def comm_setup(self, group: Group, owned: OwnedValues | None = None) -> CommSetup:
         """Find where the exchange takes place. A collective call. owned: who alone keeps what; None: all keep all."""
         from volary.exchange.overlap.comm_setup import CommSetup
 

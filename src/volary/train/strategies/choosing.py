@@ -45,19 +45,19 @@ class Chooser:
 
     def __init__(
         self,
-        terms: StrategySettings,
+        settings: StrategySettings,
         bulletin: Bulletin,
         samples: Callable[[], int],
         estimate: StepEstimate | None = None,
     ) -> None:
-        self._terms, self._bulletin, self._samples = terms, bulletin, samples
-        self._codec: Codec = terms.settings.codec
-        refuse_strangers(self._codec, terms.module)
+        self._settings, self._bulletin, self._samples = settings, bulletin, samples
+        self._codec: Codec = settings.strategy.codec
+        refuse_strangers(self._codec, settings.module)
         self._steps = self._asked = self._changed_at = 0
         self._ended_s = time.perf_counter()
         # a difference of parameters is no sum of products
-        of_gradients = terms.settings.consistency.pushes is Push.GRADIENT
-        self._rows = RowCounter(terms.module) if self._codec.chooses and of_gradients else None
+        of_gradients = settings.strategy.consistency.pushes is Push.GRADIENT
+        self._rows = RowCounter(settings.module) if self._codec.chooses and of_gradients else None
         self._estimate = estimate
         self._links: LinkCosts | None = None
         self._rate = _Rate()
@@ -82,7 +82,7 @@ class Chooser:
         """Training is over: say so if the codec's warm-up is not."""
         text = idle_settings.of_warm_up(self._codec, self._samples())
         if leads(self._bulletin.rank) and text and self._has_a_choice:
-            self._terms.recorder.event("warning", text=text)
+            self._settings.recorder.event("warning", text=text)
 
     def choose_first(self, estimate: StepEstimate | None = None) -> None:
         """Before the first step: choose, unless a checkpoint has told. A collective call.
@@ -92,7 +92,7 @@ class Chooser:
         self._estimate = estimate or self._estimate
         if self._rows is not None:
             self._rows.seen()  # a trial's are no step's
-        if self._codec.chooses and not self._nothing_travels and not self._terms.state.representations:
+        if self._codec.chooses and not self._nothing_travels and not self._settings.state.representations:
             self._agree(lambda: self._decided(self._estimate))
 
     def changed(self, sent_bytes_per_s: Callable[[], float | None]) -> bool:
@@ -103,8 +103,8 @@ class Chooser:
         self._steps += 1
         began_s, self._ended_s = self._ended_s, time.perf_counter()
         warmed = self._codec.at(self._samples()) != self._now
-        if self._terms.state.comparison is not None:
-            changed = self._compared(self._terms.state.comparison, self._ended_s - began_s) or warmed
+        if self._settings.state.comparison is not None:
+            changed = self._compared(self._settings.state.comparison, self._ended_s - began_s) or warmed
         else:
             changed = self._chosen_anew(sent_bytes_per_s) or warmed
         if changed:
@@ -114,7 +114,7 @@ class Chooser:
     @property
     def settled(self) -> bool:
         """Whether nothing is being compared, so that representations stay for a while."""
-        return self._terms.state.comparison is None
+        return self._settings.state.comparison is None
 
     def close(self) -> None:
         """Stop watching steps; harmless when repeated."""
@@ -124,14 +124,14 @@ class Chooser:
     def _chosen_anew(self, sent_bytes_per_s: Callable[[], float | None]) -> bool:
         if not self._codec.chooses or self._nothing_travels:
             return False
-        if not self._terms.state.representations:
+        if not self._settings.state.representations:
             return self._steps >= WATCHED_STEPS and self._agree(lambda: self._decided(self._counted_rows()))
         if not self._codec.follows or (self._steps - self._changed_at) % FOLLOW_STEPS:
             return False
         return self._agree(lambda: self._decided(self._counted_rows()) if self._others(sent_bytes_per_s()) else None)
 
     def _compared(self, comparison: Comparison, step_s: float) -> bool:
-        state, before = self._terms.state, comparison.now
+        state, before = self._settings.state, comparison.now
         comparison.add(step_s)
         if comparison.asks:
             comparison.take(from_leader(self._bulletin, f"better {self._steps}", lambda: self._verdict(comparison)))
@@ -143,7 +143,7 @@ class Chooser:
     @property
     def _nothing_travels(self) -> bool:
         """Ranks add in shared memory, and the codec does not insist on anything else."""
-        return self._codec.follows and self._terms.ground.shared
+        return self._codec.follows and self._settings.comm_setup.shared
 
     @property
     def _counted(self) -> list[str]:
@@ -152,28 +152,28 @@ class Chooser:
         return [name for name in names if self._codec.of(name).chooses]
 
     def _layers(self, products: Mapping[str, float | None]) -> list[Layer]:
-        return layers(self._terms.module, products)
+        return layers(self._settings.module, products)
 
     def _representation(self, codec: Codec, layer: Layer) -> Representation:
         """By what was chosen, if there is a choice; until then as it is."""
         offered = codec.leaves() if codec.chooses else fitting(codec, layer)
         representations = [representation_of(leaf) for leaf in offered]
-        chosen = self._terms.state.representations.get(layer.names[0])
+        chosen = self._settings.state.representations.get(layer.names[0])
         return next((one for one in representations if one.name == chosen), representations[0])
 
     def _agree(self, decide: Callable[[], dict[str, Any] | None]) -> bool:
         """Take the representations that rank 0 decides on, and those to compare with; whether they have changed."""
         topic, before = f"representations {self._steps}", self.representations()
         if self._codec.follows and self._links is None:
-            self._links = self._terms.ground.link_costs()
+            self._links = self._settings.comm_setup.link_costs()
         found: dict[str, Any] | None = from_leader(self._bulletin, topic, decide)
         if found is None:
             return False
-        self._terms.state.representations = found["representations"][0]
-        self._terms.state.comparison = Comparison(**found) if len(found["representations"]) > 1 else None
-        chosen = set(self._terms.state.representations.values())
+        self._settings.state.representations = found["representations"][0]
+        self._settings.state.comparison = Comparison(**found) if len(found["representations"]) > 1 else None
+        chosen = set(self._settings.state.representations.values())
         if leads(self._bulletin.rank) and not self._codec.follows and chosen <= {EXACT.name} and self._has_a_choice:
-            self._terms.recorder.event("warning", text=idle_settings.of_choice(self._codec))
+            self._settings.recorder.event("warning", text=idle_settings.of_choice(self._codec))
         return self.representations() != before
 
     @property
@@ -185,7 +185,7 @@ class Chooser:
         """The names of parameters' representations, and those to be compared with them, as `Comparison` takes them."""
         if step is None:
             return None
-        links = self._links or LinkCosts(len(self._terms.ground.topology.order), 1, math.inf, levels=False)
+        links = self._links or LinkCosts(len(self._settings.comm_setup.topology.order), 1, math.inf, levels=False)
         cores = own_cores()
         seen = StepFigures(
             self._layers({name: step.rows.get(name, 0.0) for name in self._counted}),
@@ -195,7 +195,7 @@ class Chooser:
             cores,
         )
         worth = worth_comparing(tables(self._codec, seen), seen.layers)
-        if worth[0].representations != self._terms.state.representations:
+        if worth[0].representations != self._settings.state.representations:
             self._tell(_rows(worth[0]))
         return {
             "representations": [one.representations for one in worth],
@@ -222,14 +222,14 @@ class Chooser:
         stays = comparison.verdict()
         medians_s = [statistics.median(each) for each in comparison.counted() if each]
         if stays is not None and len(medians_s) > 1:
-            self._terms.recorder.event("compared", step_s=medians_s, stays=stays)
+            self._settings.recorder.event("compared", step_s=medians_s, stays=stays)
             if stays:
                 self._tell(comparison.rows[stays])
         return stays
 
     def _tell(self, rows: Sequence[Sequence[Any]]) -> None:
         known = self._links.bytes_per_s if self._links is not None else 0
-        self._terms.recorder.event("ways", bytes_per_s=round(known), table=list(rows))
+        self._settings.recorder.event("ways", bytes_per_s=round(known), table=list(rows))
 
 
 def _rows(table: Table) -> list[list[Any]]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from volary.exchange.overlap.comm_setup import CommSetup
     from volary.exchange.representations._base import Representation
     from volary.run.database.traffic import Traffic
-    from volary.session.spec import Strategy as Settings
+    from volary.session.spec import Strategy
     from volary.sharding.ranges import Range
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.strategy_state import StrategyState
@@ -68,10 +68,10 @@ class StepSettings:
 class StrategySettings:
     """What does not change when representations do. private: agreed gradients may be changed in place, by clipping."""
 
-    settings: Settings
+    strategy: Strategy
     module: nn.Module
     recorder: Recorder
-    ground: CommSetup
+    comm_setup: CommSetup
     state: StrategyState
     private: bool
     steps: StepSettings
@@ -93,30 +93,30 @@ class ContributionBuffers(Generic[Kind]):
 
     def __init__(
         self,
-        terms: StrategySettings,
+        settings: StrategySettings,
         representations: Mapping[str, Representation],
         group: Group,
         make: Callable[[Sequence[BucketPlan], Sequence[Memory], Callable[[Chunk], None]], Kind],
         over: Callable[[ReplicatedKeeper], ReplicatedKeeper] | None = None,
         partners: Partners | None = None,
     ) -> None:
-        settings, module = terms.settings, terms.module
-        self.group, self._recorder, self._owned = group, terms.recorder, terms.ground.owned
+        strategy, module = settings.strategy, settings.module
+        self.group, self._recorder, self._owned = group, settings.recorder, settings.comm_setup.owned
         everyone = list(named_parameters(module))
         trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
-        plans = plan(trained, settings.bucket_mb, representations)
-        self._described = describe(plans, settings.bucket_mb)
+        plans = plan(trained, strategy.bucket_mb, representations)
+        self._described = describe(plans, strategy.bucket_mb)
         self.compare(group.bulletin, "plan", range(len(self._described)))
         box = BufferShape(votes.size(group.size), torch.float64, torch.device("cpu"))
-        left_out = self._warn if terms.steps.on_nonfinite == "skip" else None
-        keeper = terms.ground.build(group, plans, box, left_out, partners)
+        left_out = self._warn if settings.steps.on_nonfinite == "skip" else None
+        keeper = settings.comm_setup.build(group, plans, box, left_out, partners)
         self.keeper = keeper if over is None else over(keeper)
-        terms.state.follow(self.keeper)
+        settings.state.follow(self.keeper)
         *memory, self._box = self.keeper.memory
         self.pushed = make(plans, memory, lambda chunk: self.keeper.push(chunk.index))
         self.buckets: Buckets = self.pushed.buckets
-        self._told = terms.state.told
-        bytes_per_s, ranks = terms.ground.topology.within_bytes_per_s, group.size
+        self._told = settings.state.told
+        bytes_per_s, ranks = settings.comm_setup.topology.within_bytes_per_s, group.size
         # of all that is sent to one rank after the other, each link carries its share; a chunk's load is of all
         self.links_per_s = bytes_per_s * ranks / (ranks - 1) if bytes_per_s else None
         place = {id(parameter): number for number, (_, parameter) in enumerate(everyone)}
@@ -214,40 +214,42 @@ class ContributionBuffers(Generic[Kind]):
 
 
 def gradients(
-    terms: StrategySettings, representations: Mapping[str, Representation], group: Group
+    settings: StrategySettings, representations: Mapping[str, Representation], group: Group
 ) -> ContributionBuffers[PushedGradients]:
     """Gradients, which leave as backward makes them; for the rest see `ContributionBuffers`. A collective call."""
-    passes, private, weight = terms.steps.passes, terms.private, terms.steps.weight
+    passes, private, weight = settings.steps.passes, settings.private, settings.steps.weight
 
     def made(plans: Sequence[BucketPlan], memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> PushedGradients:
         return PushedGradients(
-            terms.module,
+            settings.module,
             plans,
             memory,
             ready,
-            chunk_mb=terms.settings.bucket_mb,
+            chunk_mb=settings.strategy.bucket_mb,
             passes=passes,
             private=private,
             in_place=weight is None,
             weight=weight or _whole,
         )
 
-    return ContributionBuffers(terms, representations, group, made, DelayedKeeper if terms.ground.behind else None)
-
-
-def differences(
-    terms: StrategySettings, representations: Mapping[str, Representation], group: Group
-) -> ContributionBuffers[PushedDifferences]:
-    """What this worker has changed of each parameter; for the rest see `ContributionBuffers`. A collective call."""
     return ContributionBuffers(
-        terms, representations, group, partial(PushedDifferences, chunk_mb=terms.settings.bucket_mb)
+        settings, representations, group, made, DelayedKeeper if settings.comm_setup.behind else None
     )
 
 
-def parameters(terms: StrategySettings, group: Group, partners: Partners) -> ContributionBuffers[PushedParameters]:
+def differences(
+    settings: StrategySettings, representations: Mapping[str, Representation], group: Group
+) -> ContributionBuffers[PushedDifferences]:
+    """What this worker has changed of each parameter; for the rest see `ContributionBuffers`. A collective call."""
+    return ContributionBuffers(
+        settings, representations, group, partial(PushedDifferences, chunk_mb=settings.strategy.bucket_mb)
+    )
+
+
+def parameters(settings: StrategySettings, group: Group, partners: Partners) -> ContributionBuffers[PushedParameters]:
     """This worker's parameters, for its `partners`; for the rest see `ContributionBuffers`. A collective call."""
-    make = partial(PushedParameters, chunk_mb=terms.settings.bucket_mb)
-    return ContributionBuffers(terms, {}, group, make, partners=partners)
+    make = partial(PushedParameters, chunk_mb=settings.strategy.bucket_mb)
+    return ContributionBuffers(settings, {}, group, make, partners=partners)
 
 
 def _whole() -> float:

@@ -41,10 +41,10 @@ class GossipSteps(Exchanging):
 
     contribution: ContributionBuffers[PushedParameters]
 
-    def __init__(self, terms: StrategySettings, group: Group, update: WholeUpdate | None) -> None:
-        super().__init__(parameters(terms, group, lambda: self._partners), terms.recorder)
-        self._module, self._group, self._update = terms.module, group, update
-        self._consistency, self._behind = terms.settings.consistency, terms.ground.behind
+    def __init__(self, settings: StrategySettings, group: Group, update: WholeUpdate | None) -> None:
+        super().__init__(parameters(settings, group, lambda: self._partners), settings.recorder)
+        self._module, self._group, self._update = settings.module, group, update
+        self._consistency, self._behind = settings.strategy.consistency, settings.comm_setup.behind
         self._partners: Sequence[int] = ()  # with whom what travels is shared
         self._step = 0
         self._under_way = False

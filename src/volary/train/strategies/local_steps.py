@@ -41,13 +41,13 @@ class LocalSteps(Exchanging):
     def __init__(
         self,
         contribution: ContributionBuffers[PushedDifferences],
-        terms: StrategySettings,
+        settings: StrategySettings,
         update: WholeUpdate | None,
         outer: UpdateRule,
     ) -> None:
-        super().__init__(contribution, terms.recorder)
-        self._module, self._update, self._outer = terms.module, update, outer
-        self._behind = terms.ground.behind
+        super().__init__(contribution, settings.recorder)
+        self._module, self._update, self._outer = settings.module, update, outer
+        self._behind = settings.comm_setup.behind
         self._vote = Vote(0.0, busy=True, ending=False)
         self._equal = contribution.pushed.since
         self._begun = {name: torch.empty_like(one) for name, one in self._equal.items()} if self._behind else {}

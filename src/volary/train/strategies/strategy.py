@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.exchange.gradients.contributions import Contributions, PushedDifferences, PushedGradients
     from volary.partition._base import Part
-    from volary.session.spec import Strategy as Settings
+    from volary.session.spec import Strategy
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.strategies.contribution import ContributionBuffers
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def build_strategy(
-    settings: Settings,
+    strategy: Strategy,
     part: Part,
     recorder: Recorder,
     group: Group,
@@ -52,37 +52,37 @@ def build_strategy(
     one worker exchanges nothing.
     """
     if group.size == 1:
-        _warn(recorder, group, state, idle_settings.of_one_worker(settings))
+        _warn(recorder, group, state, idle_settings.of_one_worker(strategy))
         return SingleWorker(recorder, _whole(update, recorder))
-    warms_up = settings.codec.at(0) != settings.codec
+    warms_up = strategy.codec.at(0) != strategy.codec
     private = update is None or update.changes_gradients
     owned = None
     if part.holdings.in_shares:  # a user's code may change parameters, on each worker
         owned = OwnedValues(part.holdings, frees=part.frees_gradients, once=update is not None)
-    ground = settings.exchange.ground(group, owned)
-    terms = StrategySettings(settings, part.module, recorder, ground, state, private, steps)
-    if settings.consistency.pushes is Push.PARAMETERS:
-        gossip = GossipSteps(terms, group, _whole(update, recorder))
-        when = "under the next step" if ground.behind else "before the next step"
+    comm_setup = strategy.exchange.comm_setup(group, owned)
+    settings = StrategySettings(strategy, part.module, recorder, comm_setup, state, private, steps)
+    if strategy.consistency.pushes is Push.PARAMETERS:
+        gossip = GossipSteps(settings, group, _whole(update, recorder))
+        when = "under the next step" if comm_setup.behind else "before the next step"
         _tell(recorder, group, gossip.contribution, f"by each worker; the mean with partners is taken {when}")
         return gossip
-    chooser = Chooser(terms, group.bulletin, steps.samples or (lambda: 0), steps.estimate)
-    if not settings.codec.follows:
-        _warn(recorder, group, state, idle_settings.of_layers(settings.codec, chooser.offered()))
+    chooser = Chooser(settings, group.bulletin, steps.samples or (lambda: 0), steps.estimate)
+    if not strategy.codec.follows:
+        _warn(recorder, group, state, idle_settings.of_layers(strategy.codec, chooser.offered()))
     numbers = itertools.count()
 
     def make() -> Overlapping | AfterBackward | LocalSteps:
         own = group.within(f"plan {next(numbers)}")
-        if settings.consistency.pushes is Push.DIFFERENCE:
-            return _local(differences(terms, chooser.representations(), own), terms, own, update)
-        return _of(gradients(terms, chooser.representations(), own), terms, own, update, update or early)
+        if strategy.consistency.pushes is Push.DIFFERENCE:
+            return _local(differences(settings, chooser.representations(), own), settings, own, update)
+        return _of(gradients(settings, chooser.representations(), own), settings, own, update, update or early)
 
-    adapts = settings.codec.chooses or warms_up
+    adapts = strategy.codec.chooses or warms_up
     made = Adapting(chooser, make, own_loop=update is None) if adapts else make()
-    if owned is not None and owned.frees and ground.shared:
+    if owned is not None and owned.frees and comm_setup.shared:
         _warn(recorder, group, state, idle_settings.of_freed_gradients())
-    if settings.codec.follows and ground.shared:
-        _warn(recorder, group, state, idle_settings.of_shared_memory(settings.codec))
+    if strategy.codec.follows and comm_setup.shared:
+        _warn(recorder, group, state, idle_settings.of_shared_memory(strategy.codec))
     return made
 
 
@@ -93,24 +93,27 @@ def _warn(recorder: Recorder, group: Group, state: StrategyState, text: str) -> 
 
 
 def _local(
-    contribution: ContributionBuffers[PushedDifferences], terms: StrategySettings, group: Group, update: Update | None
+    contribution: ContributionBuffers[PushedDifferences],
+    settings: StrategySettings,
+    group: Group,
+    update: Update | None,
 ) -> LocalSteps:
-    when = "while the next steps are computed" if terms.ground.behind else "before the next step"
-    _tell(terms.recorder, group, contribution, f"by each worker; their mean is taken {when}")
-    return LocalSteps(contribution, terms, _whole(update, terms.recorder), MeanRule())
+    when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
+    _tell(settings.recorder, group, contribution, f"by each worker; their mean is taken {when}")
+    return LocalSteps(contribution, settings, _whole(update, settings.recorder), MeanRule())
 
 
 def _of(
     contribution: ContributionBuffers[PushedGradients],
-    terms: StrategySettings,
+    settings: StrategySettings,
     group: Group,
     update: Update | None,
     by_slices: UpdateBySlices | None,
 ) -> Overlapping | AfterBackward:
     """What waits no longer than it must. by_slices: what updates if chunks can be applied as they arrive."""
-    recorder, module = terms.recorder, terms.module
+    recorder, module = settings.recorder, settings.module
     whole = "the loop is your own" if by_slices is None else contribution.why_at_once or by_slices.why_whole
-    if terms.ground.owned is not None:
+    if settings.comm_setup.owned is not None:
         alone = "your loop sees all gradients" if by_slices is None else by_slices.why_undivided
         whole = contribution.why_at_once or alone
         if whole:
