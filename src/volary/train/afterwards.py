@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a session comes to. steps: updates of the whole run. input_shape: of one sample. warnings: sentences."""
+    """Figures of a session. steps: updates of the whole run. input_shape: of one sample. warnings: sentences."""
 
     parameters: int
     samples: int | None

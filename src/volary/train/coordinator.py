@@ -19,7 +19,7 @@ Outcome = Literal["finished", "stopped", "left"]
 
 @dataclass(frozen=True, eq=False)
 class MicroBatch:
-    """What passes through the network at once: samples of a batch that are this worker's.
+    """The samples of a batch that pass through this worker's network at once.
 
     inputs (count, ...) and targets (count, ...), or what a loop of one's own computes with. counted: what their loss is
     a mean over, in samples; 0: nothing, and there is no loss. weight: the factor of that mean. last: of the

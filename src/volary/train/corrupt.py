@@ -22,9 +22,9 @@ def teller(recorder: Recorder, split: str) -> Callable[[int, str], None]:
 
 
 class Corrupt:
-    """Of an epoch of `samples`, `share` may be lost. All ranks count alike, so that all end at the same step.
+    """Counts lost samples: an epoch may lose `share` of its `samples`. All ranks count alike and end at the same step.
 
-    samples: None where nobody knows, as of a stream, which loses none.
+    samples: None if nobody knows their number, as of a stream, which loses none.
     """
 
     def __init__(self, samples: int | None, share: float, recorder: Recorder, bulletin: Bulletin) -> None:

@@ -37,7 +37,9 @@ def totals(
 
 
 def over_all(found: Tensor, lost: int, count: int, group: Group) -> tuple[Tensor, int, int]:
-    """What `totals` found, (measured, 2), added up over all ranks of `group`. A collective call. Raises PeerLost."""
+    """Add up over all ranks of `group`: `found` as `totals` gives it, (measured, 2), and the counts. A collective call.
+    Raises PeerLost.
+    """
     counts = torch.tensor([lost, count], dtype=torch.float64, device=found.device)
     if group.size > 1:
         add_up(found, group)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Learnt:
-    """What a contribution is of, so far. samples, lost and counted: this worker's.
+    """Counts what a contribution was learnt from so far. samples, lost and counted: this worker's.
 
     counted: what losses are means over, in samples. divisor: of what travels, the same on all workers: all their
     samples, as nobody knows yet how much of those counts; a worker alone knows. locally: this worker updates its own
@@ -140,9 +140,10 @@ class Lockstep:
         self.replica.finish()
 
     def computed(self, part: MicroBatch, loss: float) -> bool:
-        """Its backward is wanted, also of a loss that is no number: all ranks sum all gradients.
+        """Count a part and its loss; return whether backward is to run, before which the last part votes.
 
-        Unless this worker would update its own parameters with it.
+        A loss that is not finite needs it, too, as all ranks sum all gradients; but not if this worker would update its
+        own parameters with it.
         """
         self._learnt.add(part, loss)
         if part.last:

@@ -27,7 +27,7 @@ Who = TypeVar("Who", bound=Coordinator, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Generic[Who]):
-    """What one worker trains with. evaluating: the second flow, on the same module. learn: see `volary.partition`."""
+    """Everything that one worker trains with. evaluating: a second flow of the module. learn: in `volary.partition`."""
 
     flow: Flow
     evaluating: Flow
@@ -66,7 +66,7 @@ def _learn(it: Training[Coordinator], task: LearnTask) -> None:
 
 @dataclass(frozen=True)
 class _Passes:
-    """Of one batch, with what a worker trains with; see `volary.partition._base.Passes`."""
+    """The passes of one batch through a worker's network; see `volary.partition._base.Passes`."""
 
     it: Training[Coordinator]
     part: MicroBatch

@@ -169,7 +169,7 @@ class ValidationBatches:
 
 
 def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:
-    """What makes the session's optimiser of given tensors, and whether its rule is elementwise.
+    """Return a function that makes the session's optimiser of given tensors, and whether its rule is elementwise.
 
     Raises SettingError, when it is called, if the user's class makes no optimiser.
     """
@@ -192,7 +192,7 @@ def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.
 
 
 def name_of(setting: Any) -> str:
-    """What messages call a network, a loss or a source: the plug-in's name, or the user's "my_net.py:Net"."""
+    """The name of a network, a loss or a source in messages: the plug-in's name, or the user's "my_net.py:Net"."""
     return setting.name if isinstance(setting, UserObject) else type(setting).__module__.rpartition(".")[2]
 
 

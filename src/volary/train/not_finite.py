@@ -23,11 +23,12 @@ def origin(
     casting: Callable[[], AbstractContextManager[Any]],
     called: Callable[[int], str],
 ) -> str:
-    """Where it comes from, in words, or nothing if another forward pass of the same samples does not show it.
+    """Say where a loss that is not finite comes from; return "" if another forward pass of the same samples does not
+    show it.
 
-    parts: samples whose loss was not finite, and the number in the data of the one at a place. called: what to call the
-    one with a number. Costs a forward pass and
-    no collective; batch norm's statistics see the samples again, so it is for a run that ends here. Never raises.
+    parts: samples whose loss was not finite, each with a function that gives the number in the data of the sample at a
+    place. called: gives the name of the sample with a number. This costs a forward pass and no collective; batch norm's
+    statistics see the samples again, so it is for a run that ends here. Never raises.
     """
     with suppress(Exception):  # the sentence that this belongs to must be said in any case
         if named := _parameter(flow.module):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RankData:
-    """Of a session's data, for one rank of `group`, whose ranks have samples of their own.
+    """A session's data for one rank of `group`, whose ranks have samples of their own.
 
     bulletin: of all ranks of the run. steps, steps_per_epoch: the run's length and that of an epoch, as the feed counts
     them. growth: lets batches grow, if they may. corrupt: counts samples that cannot be read. validation: makes batches
@@ -45,7 +45,7 @@ class RankData:
         self._reads = Reads(model.samples, recorder)
 
     def parts(self) -> dict[str, Stateful]:
-        """What of it a checkpoint keeps, by name; the same on all ranks."""
+        """The parts that a checkpoint keeps, by name; the same on all ranks."""
         parts: dict[str, Stateful] = {"feed": self.feed, "corrupt": self.corrupt}
         return parts | ({"growth": self.growth} if self.growth else {})
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def await_parameter(keeper: Keeper, gate: ParameterGate, recorder: Recorder) -> tuple[float, float]:
-    """Wait until a parameter may be read; when that began and ended, of time.perf_counter. Raises PeerLost."""
+    """Wait until a parameter may be read; return when that began and ended, of time.perf_counter. Raises PeerLost."""
     started_s = time.perf_counter()
     with recorder.waiting():
         keeper.pull(gate)
@@ -51,11 +51,11 @@ class Replica(Protocol):
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """Both, by codec and route."""
+        """The bytes sent and received, by codec and route."""
         ...
 
     def begin(self, task: LearnTask) -> None:
-        """A contribution begins: from now on parameters are read that are as new as it wants. Raises PeerLost."""
+        """Begin a contribution: from now on parameters are as new as it wants when they are read. Raises PeerLost."""
         ...
 
     def update(self) -> None:
@@ -65,7 +65,7 @@ class Replica(Protocol):
     def await_all(self) -> None:
         """Wait until all parameters are as new as the contribution at hand wants them, on this worker. Raises PeerLost.
 
-        Before they are looked at, by this worker alone: it changes nothing of what comes when.
+        This worker alone calls it, before it looks at them; it changes nothing of what comes when.
         """
         ...
 
@@ -98,15 +98,15 @@ class Voting(Replica, Protocol):
     """One of replicas that all keep step: each applies what all agree on, and they vote on what that is."""
 
     def begin(self, task: LearnTask) -> None:
-        """Nothing has to be asked for: what is agreed comes."""
+        """Begin a contribution. Nothing has to be asked for: what is agreed comes."""
         return
 
     def update(self) -> None:
-        """Nothing is updated but by what is agreed."""
+        """Update nothing, as only what is agreed updates parameters."""
         return
 
     def await_all(self) -> None:
-        """They are, unless sums are applied as they arrive."""
+        """Wait for nothing: all are as new as wanted, unless sums are applied as they arrive."""
         return
 
     @property
@@ -135,7 +135,7 @@ class Voting(Replica, Protocol):
         ...
 
     def finish(self) -> None:
-        """Training is over, and has not failed: there may be something to say of it."""
+        """End training that has not failed: there may be something to say of it."""
         return
 
     def vote(self, vote: Vote) -> None:
@@ -143,13 +143,13 @@ class Voting(Replica, Protocol):
         ...
 
     def agree(self) -> Agreed:
-        """Backward is over: what all ranks agree on. Raises PeerLost."""
+        """Return what all ranks agree on, once backward is over. Raises PeerLost."""
         ...
 
     def drop(self, cleared: Container[int]) -> None:
-        """Between two backward passes of a step: what parameters with these ids have got so far counts no more.
+        """Drop what parameters with these ids have got so far, between two backward passes of a step.
 
-        Raises SettingError where they cannot be told from those of others.
+        Raises SettingError if it cannot be told from what others have got.
         """
         return
 

@@ -44,8 +44,8 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What trying a session told. estimate: of a step's samples, rows and seconds, if its codec chooses by them; None
-    if the network did not run.
+    """The result of trying a session. estimate: of a step's samples, rows and seconds, if its codec chooses by them;
+    None if the network did not run.
 
     network: as `layer_graph` has it; None if that was not looked at.
     """
@@ -90,7 +90,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
 def try_first(
     session: Session, model: Model, device: torch.device, place: Place, recorder: Recorder
 ) -> StepEstimate | None:
-    """In a run: rank 0 tries the session for all, records the warnings, and has an estimate of steps afterwards.
+    """Let rank 0 try the session for all ranks of a run and record warnings; it gets an estimate of steps.
 
     Raises BadInput, as `try_session`.
     """
@@ -128,7 +128,7 @@ def _estimate(session: Session, model: Model, device: torch.device, inputs: Tens
 
 
 def _layers(session: Session, module: nn.Module, inputs: Tensor) -> dict[str, Any] | None:
-    """As `layer_graph` has them; None if it cannot: what is only shown ends no run."""
+    """The layers as `layer_graph` has them; None if it cannot: what is only shown ends no run."""
     try:
         return layer_graph(module, inputs, Precision(session.train.precision, inputs.device).casting())
     except Exception:  # code that has run before, and takes hooks or torch's function modes for something else

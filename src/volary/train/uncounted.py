@@ -25,7 +25,7 @@ class UncountedLoss:
         self._looks = isinstance(criterion, UserLoss) and not criterion.counts and pieces > 1
 
     def look(self, loss: Tensor, samples: int) -> None:
-        """At the loss of so many samples, a scalar."""
+        """Look at the loss of so many samples, a scalar."""
         if self._looks and (how := mean_of_some_in(loss, samples)):
             self._looks = False
             text = f"loss {self._name!r} is a mean over a part of the batch ({how}), and workers and parts are weighted"

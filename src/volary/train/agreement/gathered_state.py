@@ -1,4 +1,4 @@
-"""What the optimisers of all ranks remember, each of its share, put together on each of them."""
+"""Puts the state of the optimisers of all ranks, each of its share, together on each of them."""
 
 from __future__ import annotations
 

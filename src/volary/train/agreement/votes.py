@@ -13,7 +13,7 @@ _PLACES = 1 << 22  # that a rank tells apart: with a bit beside it, whole in fp3
 
 @dataclass(frozen=True)
 class Vote:
-    """What a rank says of its contribution.
+    """What a rank tells all others of its contribution.
 
     loss: its share of the global batch's mean. busy: something in it counts. ending: it was asked to end after it.
     lost: samples of its share that could not be read. step_s: seconds that each of its steps took. weight: of a
@@ -73,7 +73,7 @@ def cast(vote: Vote, rank: int, world_size: int) -> list[float]:
 
 
 def read(summed: list[float]) -> Agreed:
-    """What the votes say once they are summed."""
+    """Read the votes of all ranks out of their sum."""
     loss, ending, busy, lost, seconds, requests, counted, *each = summed
     bad = tuple(rank for rank, vote in enumerate(each) if vote % 2)
     mean = math.nan if bad else loss
@@ -83,6 +83,6 @@ def read(summed: list[float]) -> Agreed:
 
 
 def not_finite(ranks: tuple[int, ...], step: int, origin: str = "", checkpoint: str = "") -> NotFinite:
-    """What to raise where the loss of `ranks` is not finite. origin: where that comes from, as far as is known."""
+    """Make the error for a loss of `ranks` that is not finite. origin: where that comes from, as far as is known."""
     where, good = f", {origin}" if origin else "", f"; last good checkpoint: {checkpoint}" if checkpoint else ""
     return NotFinite(f"the loss of rank {', '.join(map(str, ranks))} is NaN or infinite at step {step}{where}{good}")

@@ -18,5 +18,5 @@ class Batches(Protocol):
         ...
 
     def build(self, feed: Feed, recorder: Recorder) -> Growth | None:
-        """What lets the feed's batches grow; None where they stay as they are. Raises SettingError."""
+        """Return what lets the feed's batches grow; None if their size stays. Raises SettingError."""
         ...

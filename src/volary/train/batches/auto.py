@@ -35,7 +35,7 @@ class AutoBatch:
         require(self.most is None or self.most >= 1, "most", self.most, "a whole number, 1 or more")
 
     def largest(self, batch_size: int) -> int:
-        """What is set, or 16 times the first."""
+        """The largest size: what `most` sets, or 16 times the first size."""
         return self.most or GROWS_TO * batch_size
 
     def build(self, feed: Feed, recorder: Recorder) -> Growth:

@@ -50,7 +50,7 @@ class BoardBulletin:
         self._store.set(self._key(topic, self.rank), json.dumps(value))
 
     def read(self, topic: str, rank: int) -> Any:
-        """What `rank` posts under `topic`; waits for it."""
+        """Return what `rank` posts under `topic`; wait for it."""
         with self._waiting():
             return json.loads(self._store.get(self._key(topic, rank)))
 

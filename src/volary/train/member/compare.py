@@ -76,7 +76,7 @@ def shape_facts(module: nn.Module) -> Facts:
 
 
 def data_facts(samples: Samples | Stream) -> Facts:
-    """What classes and columns are called, in the order of their numbers: each machine may have a copy of the data."""
+    """The names of classes and columns, in the order of their numbers: each machine may have a copy of the data."""
     names = DataNames.of(samples)
     said = {"classes of the data": names.classes, "columns of the data": names.columns}
     return {

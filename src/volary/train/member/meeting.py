@@ -44,7 +44,7 @@ RUN = "volary/run"  # in a file of the ranks' own: the run's directory; one that
 
 
 class Address(msgspec.Struct, forbid_unknown_fields=True):
-    """Where rank 0 says that the run's server listens."""
+    """The address of the run's server, as rank 0 posts it."""
 
     host: str
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]

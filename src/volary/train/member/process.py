@@ -70,7 +70,7 @@ class Membership:
 
     @property
     def server_life(self) -> str:
-        """Of the run's server, as it has proved."""
+        """The `life` that the run's server has proved."""
         return self.connection.life
 
     @classmethod
@@ -104,7 +104,7 @@ class Membership:
         return connection, welcome["acknowledged"]
 
     def outlive_driver(self) -> None:
-        """From now on this process need not end with its driver; a launcher's ends with the launcher all the same."""
+        """Let this process live on when its driver ends; a launcher's process still ends with the launcher."""
         if self.place.launcher == "local":
             outlive_parent()
 

@@ -38,12 +38,12 @@ class DriverAccess(Protocol):
 
     @property
     def connection(self) -> Connection:
-        """To the driver, whose welcome has come over it."""
+        """The connection to the driver, after the driver's welcome."""
         ...
 
     @property
     def give_up_after_s(self) -> float:
-        """When a silent driver counts as lost."""
+        """Seconds of silence after which the driver counts as lost."""
         ...
 
     def connect_again(self) -> tuple[Connection, int]:
@@ -51,7 +51,7 @@ class DriverAccess(Protocol):
         ...
 
     def outlive_driver(self) -> None:
-        """From now on this process need not end with its driver."""
+        """Let this process live on when its driver ends."""
         ...
 
     def show_life(self) -> None:
@@ -66,7 +66,7 @@ class EndWatch(Protocol):
 
 
 class NoDriver:
-    """In the place of a `Pulse` where there is no driver."""
+    """Takes the place of a `Pulse` if there is no driver."""
 
     asked_to_end = False
 
@@ -109,7 +109,7 @@ class Pulse:
         self._thread.start()
 
     def can_finish(self, *, saves: bool) -> None:
-        """From now on this worker can do without the driver what is left to do. saves: that ends with a checkpoint."""
+        """Note that this worker needs no driver for what is left to do. saves: that ends with a checkpoint."""
         self._driver.saves = saves
         self._can_finish = True
         self._member.outlive_driver()

@@ -33,7 +33,7 @@ class RemoteDirectory:
 
     @classmethod
     def unless_seen(cls, assignment: Assignment, role: Role, number: int) -> Self | None:
-        """None if this process sees the run's directory. Raises VolaryError if nobody answers there, OSError.
+        """The run's directory, or None if this process sees it itself. Raises VolaryError if nobody answers, OSError.
 
         The key leaves this process's environment, which its children would inherit.
         """
@@ -67,7 +67,7 @@ class RemoteDirectory:
             client.send("result", data, digest(data))
 
     def write(self, step: int, name: str, content: Content) -> str:
-        """As `Checkpoints.write`, for a draft that the driver has opened. Raises OSError. From any thread."""
+        """Write as `Checkpoints.write` does, to a draft that the driver has opened. Raises OSError. From any thread."""
         data = whole(content)
         checksum = digest(data)
         with self._sending:
@@ -107,7 +107,7 @@ def bring(
 
 
 def writer(remote: RemoteDirectory | None, checkpoints: Checkpoints) -> Callable[[int, str, Content], str]:
-    """What writes a file of a draft, and gives its checksum."""
+    """Return the function that writes a file of a draft and returns its checksum."""
     return checkpoints.write if remote is None or checkpoints.in_store else remote.write
 
 

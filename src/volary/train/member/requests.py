@@ -35,7 +35,7 @@ class RunRequests:
         return self._posted
 
     def due(self, agreed: int) -> Iterator[Request]:
-        """Those that have not been done, up to number `agreed`. A collective call."""
+        """Yield the requests up to number `agreed` that are not done yet. A collective call."""
         while self._done < agreed:
             self._done += 1
             yield msgspec.convert(self._bulletin.read(f"{_TOPIC} {self._done}", LEADER), Request)

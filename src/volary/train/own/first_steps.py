@@ -17,7 +17,7 @@ STEPS = 3
 
 
 class FirstSteps:
-    """Of one worker: what its losses are, and which random numbers it draws from a batch to the end of its step."""
+    """Records one worker's losses, and which random numbers it draws from a batch to the end of its step."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LoopBackend(Protocol):
-    """By who keeps the parameters: each worker has all (`ReplicatedLoop`), or servers (`ServedLoop`).
+    """Does what a `Worker` is asked for: `ReplicatedLoop` if workers have all parameters, `ServedLoop` if servers do.
 
     rank: of this worker, of the size workers that the run began with. checkpoints: of this loop.
     """
@@ -30,7 +30,7 @@ class LoopBackend(Protocol):
 
     @property
     def models(self) -> Sequence[nn.Module]:
-        """Those that are distributed."""
+        """The models that are distributed."""
         ...
 
     def weight(self, group: Group) -> float:
@@ -64,7 +64,7 @@ class LoopBackend(Protocol):
         ...
 
     def peers(self, called: str) -> Group:
-        """Who makes this call together, over connections that no step uses. Raises BadInput if nobody can."""
+        """The group that makes this call together, over connections that no step uses. Raises BadInput if none can."""
         ...
 
     def consensus(self, called: str) -> AbstractContextManager[None]:

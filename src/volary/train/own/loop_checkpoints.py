@@ -39,7 +39,7 @@ _STATES = "what has state_dict() and load_state_dict(), " + ACCEPTED
 
 
 class ResumableFeed(Protocol):
-    """What `worker.feed` gives, as far as it is kept."""
+    """The part of `worker.feed`'s feed that checkpoints need."""
 
     @property
     def under_way(self) -> bool:
@@ -51,7 +51,7 @@ class ResumableFeed(Protocol):
         ...
 
     def state(self, *, within: bool) -> dict[str, Any]:
-        """Where it is, in plain values. within: the run is resumed among the batches of this epoch."""
+        """The feed's place, in plain values. within: the run is resumed among the batches of this epoch."""
         ...
 
     def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
@@ -96,7 +96,7 @@ class LoopState:
 
 @dataclass
 class LoopPlace:
-    """Where the loop is. epoch: of `worker.epochs`, which is used. feeds: by the order in which they were first fed."""
+    """The loop's place. epoch: of `worker.epochs`. counted: that is used. feeds: in the order of their first use."""
 
     epoch: int = 0
     counted: bool = False
@@ -109,7 +109,7 @@ class LoopPlace:
 
 
 class LoopCheckpoints:
-    """What one run keeps, and takes up. saver: None where there is no run to keep. on_servers: networks that are."""
+    """Saves one run's loop, and restores it. saver: None if no run is to be kept. on_servers: networks on servers."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class LoopCheckpoints:
                 recorder.event("resumed", from_step=self._saved.manifest.step)
 
     def strategy_state(self) -> StrategyState:
-        """Of the next model that is distributed: new, or as it was saved."""
+        """The strategy's state for the next model that is distributed: new, or as it was saved."""
         state, number = StrategyState(), len(self._strategies)
         if self._saved is not None and number < len(self._saved.ways):
             state.restore(self._saved.ways[number])
@@ -142,7 +142,7 @@ class LoopCheckpoints:
         return state
 
     def replica(self, number: int) -> Mapping[str, Any]:
-        """What this worker alone had of that model, by the order in which they were distributed; after `restore`."""
+        """What this worker alone had of model `number`, in the order of their distribution; after `restore`."""
         saved = self._saved
         replicas = saved.mine.get(PARAMETERS, []) if saved is not None and saved.restored else []
         return replicas[number] if number < len(replicas) else {}

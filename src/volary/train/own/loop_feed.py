@@ -82,7 +82,7 @@ class LoopFeed:
         return 0
 
     def state(self, *, within: bool) -> dict[str, Any]:
-        """Where it is, in plain values. within: the run is resumed among the batches of this epoch."""
+        """The feed's place, in plain values. within: the run is resumed among the batches of this epoch."""
         place = self._under_way or FeedPlace(self._epoch, 0, None, _states(self._generators()))
         return {**vars(place), "loops": self._loops if within else 0}
 
@@ -147,8 +147,8 @@ class LoopFeed:
 
 @dataclass
 class FeedPlace:
-    """Where a `for` over a feed is. given: batches of `epoch` that were given out. began: the random generators when it
-    began; None: it has not. own: the loader's and the sampler's own generators then.
+    """The place of a `for` over a feed. given: batches of `epoch` that were given out. began: the random generators
+    when it began; None: it has not begun. own: the loader's and the sampler's own generators then.
     """
 
     epoch: int

@@ -14,7 +14,7 @@ ACCEPTED = "tensors, numbers, text, NumPy arrays, and lists, tuples and dicts of
 
 
 def keepable(value: Any, where: str = "") -> tuple[Any, dict[str, str]]:
-    """What can be kept of a value, and by its place the type of each part that cannot, and is None."""
+    """Return what can be kept of a value, and by place the type of each part that cannot; such a part is None."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":

@@ -1,4 +1,4 @@
-"""Where the model is the mean of all workers' parameters: tells of a `state_dict()` that holds one worker's own."""
+"""If the model is the mean of all workers' parameters: warns of a `state_dict()` that holds one worker's own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class RankCopy:
-    """Of `model`, or of a part of it, until `close`. why: what parameters are just now; empty if all have the same.
+    """Watches `model` and its parts until `close`. why: says what parameters are now; empty if all have the same.
 
-    It is told once, by rank 0, which is the one that saves.
+    Rank 0, which is the one that saves, warns once.
     """
 
     def __init__(self, model: nn.Module, why: Callable[[], str], recorder: Recorder) -> None:

@@ -1,4 +1,4 @@
-"""Settings of optimisers, the learning rate first: where replicas are to be equal, all workers must have the same."""
+"""Settings of optimisers, the learning rate first: if replicas are to be equal, all workers must have the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGESTS = 1 << 20
 
 
 class FollowedSettings:
-    """Those that this worker's newest step was taken with. digest: of them, a whole number; 0 before the first."""
+    """The settings of this worker's newest step. digest: a whole number made of them; 0 before the first step."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[Any, ...]] = []
@@ -22,7 +22,7 @@ class FollowedSettings:
         self.digest = 0
 
     def see(self, optimizer: Optimizer) -> None:
-        """It has taken a step."""
+        """Remember the settings of `optimizer`, which has taken a step."""
         names = tuple(optimizer.defaults)
         seen = [tuple(_plain(group.get(name)) for name in names) for group in optimizer.param_groups]
         if seen != self._seen:
@@ -30,7 +30,7 @@ class FollowedSettings:
             self.digest = zlib.crc32(repr(sorted(self.named().items())).encode()) % _DIGESTS
 
     def named(self) -> dict[str, Any]:
-        """Numbers among them, by name."""
+        """The settings that are numbers, by name."""
         return {
             name + (f" of group {place}" if place else ""): value
             for place, group in enumerate(self._seen)

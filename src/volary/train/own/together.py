@@ -26,7 +26,7 @@ class HasPeers(Protocol):
     """The part of an `LoopBackend` that calls of all workers need."""
 
     def peers(self, called: str) -> Group:
-        """Who makes this call together. Raises BadInput if nobody can."""
+        """The group that makes this call together. Raises BadInput if none can."""
         ...
 
 

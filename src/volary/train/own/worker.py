@@ -1,4 +1,4 @@
-"""For people with a training loop of their own: what `volary.launch` hands to their function."""
+"""What `volary.launch` hands to the function of people with a training loop of their own."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Worker:
     def clip_grad_norm_(
         self, parameters: nn.Module | Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0
     ) -> Tensor:
-        """Between `backward` and `optimizer.step`: as torch.nn.utils.clip_grad_norm_, also with early_update.
+        """Clip gradients as torch.nn.utils.clip_grad_norm_ does, between `backward` and `optimizer.step`.
 
         parameters: those of one model, or the model; over servers of all. Returns the norm before, a scalar. With
         early_update and over servers it waits for all gradients, and parameters are updated after that. Raises BadInput
@@ -140,7 +140,7 @@ class Worker:
             return together.total(value, group)
 
     def gather(self, value: Any) -> list[Any]:
-        """What all workers give, by rank: tensors of one type and any shape, or numbers, text, lists and dicts."""
+        """Return all workers' values, by rank: tensors of one type and any shape, or numbers, text, lists and dicts."""
         with self._together("gather") as group:
             return together.gathered(value, group)
 
@@ -188,11 +188,11 @@ class Worker:
         return self._loop.checkpoints.epochs(count)
 
     def restore(self, **state: Any) -> dict[str, Any]:
-        """In a resumed run, let `state` be as it was saved; call it once, right before the loop. Returns it by name.
+        """Restore `state` in a resumed run; call it once, right before the loop. Returns it by name.
 
-        What has load_state_dict() (models, optimisers, schedules, scalers, averages) takes its state up; other values
-        are only what is returned: `best = worker.restore(model=model, best=0.0)["best"]`. In a run that begins nothing
-        changes. Random generators become as they were saved, too. Raises BadInput unless the names are those that
+        Objects with load_state_dict() (models, optimisers, schedules, scalers, averages) load their state; other values
+        are only returned: `best = worker.restore(model=model, best=0.0)["best"]`. In a run that begins nothing
+        changes. Random generators are restored, too. Raises BadInput unless the names are those that
         `worker.save` was given.
         """
         return self._loop.restore(state)

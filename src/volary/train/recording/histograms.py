@@ -47,7 +47,7 @@ class HistogramBudget:
 
 
 class UpdateHistograms:
-    """Of `named` parameters, from now until `write`: one update of each."""
+    """Measures one update of each of the `named` parameters, from now until `write`."""
 
     def __init__(self, named: Sequence[tuple[str, Tensor]]) -> None:
         self._named = named
@@ -55,7 +55,7 @@ class UpdateHistograms:
         self._gradients: dict[str, Tensor] = {}
 
     def add_gradient(self, name: str, gradient: Tensor) -> None:
-        """What backward gives this parameter, in its shape, of a part of a batch. A sparse one is not looked at."""
+        """Add what backward gives this parameter for a part of a batch, in its shape. A sparse gradient is ignored."""
         if gradient.is_sparse:
             return
         some = _some(gradient)
@@ -74,10 +74,10 @@ class UpdateHistograms:
 
 
 class Histograms:
-    """Of the parameters of `module`, on one worker. await_all: waits until they are what a step is computed with.
+    """Histograms of the parameters of `module`, on one worker. await_all: waits until a step may compute with them.
 
-    All have the same parameters, so one is enough: the leader. A gradient is this worker's own, of its share of the
-    batch; of a layer that sends factors there is none.
+    All workers have the same parameters, so one is enough: the leader. A gradient is this worker's own, of its share of
+    the batch; a layer that sends factors has none.
     """
 
     def __init__(self, module: nn.Module, recorder: Recorder, period: Period, await_all: Callable[[], None]) -> None:
@@ -124,7 +124,7 @@ def _some(values: Tensor) -> Tensor:
 
 
 def _histogram(kind: str, name: str, values: Tensor) -> tuple[str, str, float, float, float, list[int]] | None:
-    """In plain values; None if there is nothing to be seen, or some are no numbers."""
+    """A histogram in plain values; None if there is nothing to see, or some values are not finite."""
     values = values.float()
     if not values.numel() or not bool(values.isfinite().all()):
         return None

@@ -32,7 +32,7 @@ def tell_dropped(samples: Samples | Stream, split: Split, recorder: Recorder) ->
 
 
 class Reads:
-    """Of this worker's training part. Says nothing where there is no cache and no store failed."""
+    """Reports reads of this worker's training data. Says nothing if there is no cache and no store failed."""
 
     def __init__(self, samples: Samples | Stream, recorder: Recorder) -> None:
         self._samples, self._recorder = samples, recorder

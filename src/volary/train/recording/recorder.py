@@ -61,7 +61,7 @@ class Recorder:
 
     @classmethod
     def unheard(cls) -> Recorder:
-        """Of a worker that nobody listens to: only the newest of what it has to say is kept."""
+        """A recorder that nobody reads: it keeps only the newest row and event."""
         recorder = cls(0)
         recorder.rows, recorder.events = deque(maxlen=1), deque(maxlen=1)
         return recorder
@@ -83,7 +83,7 @@ class Recorder:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """For a while the worker waits for others; afterwards it is in the phase that it was in."""
+        """Count time as waiting for others, meanwhile; then the worker is in the phase before again."""
         phase = self.phase
         self.enter("exchange")
         yield
@@ -91,7 +91,7 @@ class Recorder:
 
     @contextmanager
     def called(self, call: str) -> Iterator[None]:
-        """For a while the user's code is in `call`, which all workers make together, and waits for the others."""
+        """Note, meanwhile, that the user's code waits for others in `call`, which all workers make together."""
         phase = self.phase
         self.call = call
         self.enter("exchange")
@@ -102,7 +102,7 @@ class Recorder:
             self.call = ""
 
     def begin_step(self) -> None:
-        """From now on time counts for the next step, which begins by waiting for data."""
+        """Count time for the next step from now on; it begins by waiting for data."""
         self.enter("data")
         self._in_step = True
         self.spans.begin(self.step + 1)
@@ -192,7 +192,7 @@ class Recorder:
         self.events.append({"network": graph})
 
     def first_steps(self, losses: list[str], drawn: dict[str, str]) -> None:
-        """What the first steps of a user's own loop have done, as `volary.train.own.first_steps` has it."""
+        """Record what the first steps of a user's own loop have done, as `volary.train.own.first_steps` has it."""
         self.events.append({"losses": losses, "drawn": drawn})
 
     def writes(self, path: str, place: str) -> None:
@@ -200,7 +200,7 @@ class Recorder:
         self.events.append({"writes": path, "place": place})
 
     def starting(self, doing: str) -> None:
-        """What the start of this worker is at, for those who look on and wait."""
+        """Report what this worker does while it starts, for those who look on and wait."""
         self.note(**{f"doing_{self.rank}": doing})
 
     def note(self, **facts: Any) -> None:
@@ -208,7 +208,7 @@ class Recorder:
         self.events.append({"note": {key: str(value) for key, value in facts.items()}})
 
     def take(self, *, ending: bool = False) -> dict[str, Any]:
-        """Everything not taken yet, as plain values; for the thread that sends it. ending: for the last time."""
+        """Take everything not taken yet, as plain values; for the thread that sends it. ending: for the last time."""
         rows = [list(self.rows.popleft()) for _ in range(len(self.rows))]
         events = [self.events.popleft() for _ in range(len(self.events))]
         if spans := self.spans.take():

@@ -58,7 +58,7 @@ class Spans:
             self._waiting.append((step, kind, name, start_s, end_s, size_bytes))
 
     def take(self) -> list[list[Any]]:
-        """Everything not taken yet, as plain values; times in seconds since 1970, on this machine's clock."""
+        """Take everything not taken yet, as plain values; times in seconds since 1970, on this machine's clock."""
         waiting, ahead_s = self._waiting, self._wall_s
         taken = [waiting.popleft() for _ in range(len(waiting))]
         if self._period.unit == "never":  # what came before that was known

@@ -8,7 +8,7 @@ from volary.session.checks import require
 
 
 class Schedule(Protocol):
-    """By how much the learning rate is multiplied at each step. A pure function: nothing is remembered or resumed."""
+    """Gives the factor of the learning rate at each step. A pure function: nothing is remembered or resumed."""
 
     def factor(self, step: int, steps: int) -> float:
         """The factor for the update numbered `step` (0 is the first) of a run of `steps` updates."""

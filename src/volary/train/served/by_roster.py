@@ -59,7 +59,7 @@ class LearningSettings:
 
 @dataclass(frozen=True)
 class SessionFlow:
-    """What a session's network computes, on its training and validation data. validation: None: it is not evaluated.
+    """A session's network, on its training and validation data. validation: None: it is not evaluated.
 
     called: what to call a training sample.
     """
@@ -127,7 +127,7 @@ class ByRoster:
         return (portion.end - portion.start) / (min(first + size, self._reader.samples) - first)
 
     def __iter__(self) -> Iterator[Task]:
-        """What the roster gives, until it says that the run is over."""
+        """Yield the tasks that the roster gives, until it says that the run is over."""
         self._recorder.enter("idle")
         for task in self._work:
             match task:

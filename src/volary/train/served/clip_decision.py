@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ClipDecision:
-    """Of one contribution after the other. say: sends it. Servers may hold a contribution before its loop decides."""
+    """Decides on one contribution after the other. say: sends Done. Servers may hold a contribution before that."""
 
     def __init__(self, say: Callable[[Done], None]) -> None:
         self._say = say
@@ -23,7 +23,7 @@ class ClipDecision:
         self._clip: tuple[int, ClipNorm | None] = (-1, None)  # of the newest that was decided before it was held
 
     def open(self, clock: int) -> None:
-        """The contribution waits for `decide`."""
+        """Let the contribution at `clock` wait for `decide`."""
         with self._lock:
             self._open, self._held = clock, None
 

@@ -33,11 +33,11 @@ WHOLE_MB = 2.0**40  # more than any parameter: none is cut
 
 @dataclass(frozen=True)
 class Layout:
-    """What travels together, and who keeps what.
+    """A network's cuts: what travels together, and who keeps what.
 
     plans: the buckets of gradients. chunk_mb: at which their large parameters are cut. tensors: trained parameters,
     bucket by bucket, then buffers. buffers: their names; they have a rule of their own. chunks: of all buckets, one
-    after the other, then of buffers. representations: of each chunk, when it is pushed. slices: for so many servers.
+    after the other, then of buffers. representations: of each chunk, when it is pushed. slices: for the servers.
     """
 
     plans: list[BucketPlan]
@@ -63,7 +63,7 @@ class Layout:
         return values_in(part, self.tensors[part.name])
 
     def trained(self, part: Range, *, whole: bool) -> Tensor:
-        """What an optimiser has of a part, (size,). whole: the part is all of a parameter, and keeps its shape."""
+        """An optimiser's tensor of a part, (size,). whole: the part is all of a parameter, and keeps its shape."""
         return self.tensors[part.name].detach() if whole else self.values(part)
 
     @property

@@ -38,7 +38,7 @@ class PushSettings:
     update: LocalUpdate | None = None
 
     def made(self, consistency: Consistency, module: nn.Module, layout: Layout) -> Made:
-        """What makes contributions, given memory and a callback for each whole chunk."""
+        """Return the function that makes contributions, given memory and a callback for each whole chunk."""
         plans, chunk_mb = layout.plans, layout.chunk_mb
         if consistency.pushes is Push.DIFFERENCE:
             return partial(PushedDifferences, plans, chunk_mb=chunk_mb)

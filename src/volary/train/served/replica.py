@@ -108,7 +108,7 @@ class ServedReplica:
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """Both, by codec; all of it goes to servers or comes from them."""
+        """The bytes sent and received, by codec; all of them go to servers or come from them."""
         return self._keeper.traffic
 
     def begin(self, task: LearnTask) -> None:
@@ -157,19 +157,19 @@ class ServedReplica:
             self._keeper.release(oldest)
 
     def postpone(self, oldest: int) -> None:
-        """There is no contribution: gradients of its backward stay here, for a later one. oldest: as of `step`."""
+        """Send no contribution: gradients of its backward stay here, for a later one. oldest: as of `step`."""
         self.residuals.held(self._clock)
         self._keeper.release(oldest)
 
     def leave_out(self) -> None:
-        """There is no contribution: gradients that backward makes of it from now on do not leave."""
+        """Send no contribution: gradients that backward makes of it from now on do not leave."""
         self._wait(self._keeper.settle)
         if self._contributions.lazy:
             self._contributions.forget()
         self.residuals.held(self._clock)  # there is nothing to wait for
 
     def forget(self, oldest: int) -> None:
-        """What was left out is computed as far as it will be: parameters may change. oldest: as of `step`."""
+        """Forget what was left out, of which no more will be computed: parameters may change. oldest: as of `step`."""
         if not self._contributions.lazy:
             self._contributions.forget()
         if self._update is not None:
@@ -263,7 +263,7 @@ class ServedReplica:
 
 
 def _memory(plan: BucketPlan, transport: Transport) -> Memory:
-    """For a bucket, from where it leaves without a copy if that can be."""
+    """Memory for a bucket, which leaves from there without a copy if that is possible."""
     if (own := representation_in(plan).memory(plan)) is not None:
         return own
     if plan.device.type != "cpu":

@@ -72,8 +72,8 @@ def resume(own: WorkerState, member: Membership, step: int | None, workers: int)
 
 
 class Residuals:
-    """Of `encoding`, by clock. kept: whether any state but the last is saved; drops: whether contributions that were
-    encoded may be in no update. Without either nothing is copied on the way.
+    """Keeps the residuals of `encoding`, by clock. kept: whether any state but the last is saved; drops: whether
+    contributions that were encoded may be in no update. Without either nothing is copied on the way.
 
     write: raises OSError. say: tells the roster of what is written. start: lets a file be written beside the work.
     Methods may be called by any thread.
@@ -141,7 +141,7 @@ class Residuals:
             self._save()
 
     def release(self, snapshot: int) -> None:
-        """Nobody will save that state any more."""
+        """Forget a snapshot that nobody will save any more."""
         with self._lock:
             self._snapshots.pop(snapshot, None)
             self._waiting.pop(snapshot, None)

@@ -147,7 +147,7 @@ class RosterClient:
         return newest.portions if newest is not None and newest.clock > clock else []
 
     def is_dropped(self, clock: int) -> bool:
-        """Of a contribution that is not done: whether others have gone on without it. They are dropped in order."""
+        """Whether others have gone on without a contribution that is not done. They are dropped in order."""
         return clock <= self._dropped
 
     def computed(
@@ -196,7 +196,7 @@ class RosterClient:
         self._say(Figures(snapshot, figures, value))
 
     def saved(self, said: Saved) -> None:
-        """What is this worker's own of a checkpoint is written, or why not. From any thread."""
+        """Report that this worker's own part of a checkpoint is written, or why not. From any thread."""
         self._say(said)
 
     def unreachable(self, server: int) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RosterSaver:
-    """Of worker `member` of `size`. ask: has the roster save the run after this step, and waits for it."""
+    """Saves for worker `member` of `size`. ask: has the roster save the run after this step, and waits for it."""
 
     def __init__(self, member: Membership, size: int, ask: Callable[[], None] = lambda: None) -> None:
         self.rank, self.size = member.place.rank, size

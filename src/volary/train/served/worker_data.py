@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class WorkerData:
-    """Of a session's data. validation: to evaluate on; None where nothing is evaluated. clock: of learning rates.
+    """A session's data on one worker. validation: None if nothing is evaluated. clock: of learning rates.
 
     called: what to call the sample with a number, in a sentence. steps, steps_per_epoch: the run's length and that of
     an epoch, in updates that one device would make.
@@ -43,7 +43,7 @@ class WorkerData:
         self.clock = Clock.of(session, self.samples)
 
     def reader(self, counted: Callable[[torch.Tensor], float]) -> SessionPortions:
-        """What reads portions. counted: what of targets (n, ...) counts, in samples."""
+        """Return the reader of portions. counted: how much of targets (n, ...) counts, in samples."""
         data, settings = self._session.data, self._session.train
         return SessionPortions(
             self.samples,

@@ -40,7 +40,7 @@ class Statistics:
 
 
 class WorkerSlices:
-    """Of all slices, in the order in which forward uses them; the buffers' first.
+    """The memory of all slices, in the order in which forward uses them; the buffers' first.
 
     factors: of the buckets that travel so, by number. statistics: of each chunk of buffers. codec: of differences in
     pulls.

@@ -25,7 +25,7 @@ def write_files(
 
 
 class Committing:
-    """Of one run. gather: what all ranks say, by rank; a collective call."""
+    """Writes one run's checkpoints. gather: returns what all ranks say, by rank; a collective call."""
 
     def __init__(self, drafts: Drafts, recorder: Recorder, gather: Callable[[Any], list[Any]]) -> None:
         self._drafts, self._recorder, self._gather = drafts, recorder, gather

@@ -35,7 +35,7 @@ class Drafts(Protocol):
         ...
 
     def at_once(self) -> Drafts:
-        """Where a save is written after which nothing is saved: it needs no driver if this one does not."""
+        """The drafts for a run's last save: they need no driver if these need none."""
         ...
 
     def begin(self, step: int) -> None:
@@ -72,7 +72,7 @@ class Drafts(Protocol):
 
 
 class LocalDrafts:
-    """In the run's directory, which all ranks see, or in a store: a checkpoint counts when it is committed."""
+    """Drafts in the run's directory, which all ranks see, or in a store: a checkpoint counts when it is committed."""
 
     def __init__(self, checkpoints: Checkpoints, recorder: Recorder, keep_last: int, *, keep_best: bool) -> None:
         self.checkpoints = checkpoints
@@ -84,7 +84,7 @@ class LocalDrafts:
         return self
 
     def begin(self, step: int) -> None:
-        """An empty draft; leftovers are cleared away."""
+        """Make an empty draft; remove leftovers."""
         if self._recorder.leads:
             self._began_at = time.perf_counter()
             self.checkpoints.begin(step)
@@ -93,7 +93,7 @@ class LocalDrafts:
         return self.checkpoints.write(step, name, content)
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
-        """At once; the event is that of rank 0."""
+        """Commit at once; rank 0 records the event."""
         if self._recorder.rank:
             return
         path = self.checkpoints.commit(step, world_size, files, metric)
@@ -106,10 +106,10 @@ class LocalDrafts:
         self.checkpoints.give_up(step)
 
     def settle(self) -> None:
-        """What is committed counts."""
+        """Wait for nothing: what is committed counts."""
 
     def take_up(self) -> tuple[int | None, list[str]]:
-        """Of the run's directory; damaged ones are set aside."""
+        """Find the newest checkpoint in the run's directory; set damaged ones aside."""
         manifest, warnings = self.checkpoints.take_up()
         self.newest = None if manifest is None else manifest.step
         return self.newest, warnings
@@ -126,9 +126,9 @@ class LocalDrafts:
 
 
 class RemoteDrafts:
-    """In memory until they have come to the driver, which a thread sees to while training goes on.
+    """Drafts in memory until a thread has sent them to the driver, while training continues.
 
-    For all ranks of a run of which some do not see the run's directory. A save waits for the one before.
+    All ranks of a run use these if some of them do not see the run's directory. A save waits for the one before.
     """
 
     def __init__(self, member: Membership) -> None:
@@ -145,7 +145,7 @@ class RemoteDrafts:
         return self
 
     def begin(self, step: int) -> None:
-        """The driver makes the draft when the first file comes."""
+        """Do nothing: the driver makes the draft when the first file comes."""
 
     def write(self, step: int, name: str, content: Content) -> str:
         """Hold it until it has been sent; waits for what was to be sent of an earlier step."""
@@ -159,7 +159,7 @@ class RemoteDrafts:
         return checksum
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
-        """Rank 0 has the driver let it count, which tells it, too."""
+        """As rank 0 let the driver commit, which records that, too."""
 
         def count(client: FileClient) -> None:
             client.commit(step, world_size, files, metric)

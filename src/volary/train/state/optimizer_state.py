@@ -27,7 +27,7 @@ def optimizer_file(writer: str) -> str:
 
 
 class OptimizerState:
-    """Of parts that do not overlap; of parameters that were never updated there is none."""
+    """State of parts that do not overlap; parameters that were never updated have none."""
 
     def __init__(self, parts: Iterable[PartState] = ()) -> None:
         self._parts: dict[str, list[PartState]] = {}
@@ -38,9 +38,9 @@ class OptimizerState:
             known.sort(key=lambda one: one.part.start)
 
     def of(self, part: Range, *, copied: bool = True) -> PartState:
-        """What is remembered of `part`. Raises RunError if there is something of only some of its values.
+        """The state of `part`. Raises RunError if there is state of only some of its values.
 
-        copied: False: in the memory of what was remembered of a part around it, if it is one.
+        copied: False: in the memory of the state of a larger part, if one contains it.
         """
         between = list(self._between(part))
         if not between:

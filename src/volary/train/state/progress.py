@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Of workers that keep step. tell: what cannot be as it was, in a sentence."""
+    """The progress of workers that keep step. tell: says in a sentence what cannot be as it was."""
 
     def __init__(self, feed: Feed, best: Best, tell: Callable[[str], None]) -> None:
         self._feed, self._best, self._tell = feed, best, tell

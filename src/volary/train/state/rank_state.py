@@ -71,8 +71,8 @@ def is_of_rank(name: str) -> bool:
 
 
 def rank_states(folder: Path, manifest: Manifest, rank: int, world_size: int) -> list[dict[str, Any]]:
-    """What this rank has in the checkpoint in `folder`, {} if it has nothing; then what those ranks had for which the
-    run has no worker any more, and whose part this one takes over. Raises RunError.
+    """Return this rank's state in the checkpoint in `folder`, {} if it has none; then the states of those ranks that
+    the run no longer has, and whose part this one takes over. Raises RunError.
     """
     known = {int(found[1]) for name in manifest.files if (found := _FILE.fullmatch(name))}
     gone = sorted(other for other in known if other != rank and heir(other, world_size) == rank)

@@ -63,7 +63,7 @@ def _bits(parameter: Tensor) -> Tensor:
 
 @cache
 def _factors(device: torch.device) -> Tensor:
-    """Of each place in a block: odd, so that no flipped bit is lost, and as good as random (SplitMix64's constants)."""
+    """Factors of places in a block: odd, so that no flipped bit is lost, and as if random (SplitMix64's constants)."""
     mixed = torch.arange(1, BLOCK + 1, dtype=torch.int64, device=device)
     for factor, shift in ((-0x61C8864680B583EB, 29), (-0x40A7B892E31B1A47, 32)):
         mixed = mixed * factor

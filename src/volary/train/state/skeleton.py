@@ -13,7 +13,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def taken_apart(state: Any) -> tuple[Any, list[Tensor]]:
-    """What JSON can carry of `state`, with a note of type and shape where each tensor was, and the tensors in order.
+    """Take `state` apart: what JSON can carry, with a note of type and shape for each tensor, and the tensors in order.
 
     Dicts, lists, tuples, numbers, text and None may be nested. Raises RunError for anything else.
     """

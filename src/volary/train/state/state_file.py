@@ -13,7 +13,7 @@ from volary.run.content import Content, whole
 
 
 def state_content(state: Any) -> Content:
-    """What writes the file; tensors go from where they are straight to the disk."""
+    """Return a function that writes the file; tensors go from where they are straight to the disk."""
     return lambda file: torch.save(state, file)
 
 

@@ -14,11 +14,11 @@ class Stateful(Protocol):
     """Part of a run's state, in values that a weights-only reader accepts."""
 
     def state(self) -> Any:
-        """Everything that decides how this goes on."""
+        """Everything that decides how this continues."""
         ...
 
     def restore(self, state: Any) -> None:
-        """Go on from `state`."""
+        """Continue from what `state` returned."""
         ...
 
 
@@ -26,7 +26,7 @@ class RankState(Protocol):
     """State that differs by rank, such as residuals; those of ranks that a resumed run has no more go to the others."""
 
     def rank_state(self) -> dict[str, Any]:
-        """In values that a weights-only reader accepts."""
+        """This rank's state, in values that a weights-only reader accepts."""
         ...
 
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
@@ -36,7 +36,7 @@ class RankState(Protocol):
 
 @dataclass(frozen=True)
 class CheckpointParts:
-    """What a rank holds of a run. own: makes the state that it has alone, by name.
+    """The parts of a run that a rank holds. own: makes the state that it has alone, by name.
 
     alike: makes the files, by name, of what all ranks have alike, which one of them writes. kept: makes the files of
     its share, where each rank keeps one.

@@ -55,7 +55,7 @@ class StoreDrafts:
         return self._foreground.newest
 
     def at_once(self) -> LocalDrafts:
-        """When what is under way counts, or has failed, which was told."""
+        """Return the drafts for a run's last save, once the save under way counts, or has failed and reported that."""
         self._wait()
         return self._foreground
 
@@ -67,7 +67,7 @@ class StoreDrafts:
         self._folder.mkdir(parents=True)
 
     def write(self, step: int, name: str, content: Content) -> str:
-        """On this machine, for now."""
+        """Write it on this machine, for now."""
         return write_here(self._folder / name, content)
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
@@ -80,7 +80,7 @@ class StoreDrafts:
         threading.Thread(target=self._carry, args=(save, board), name="checkpoints", daemon=True).start()
 
     def give_up(self, step: int) -> None:
-        """Nothing is in the store yet."""
+        """Do nothing: nothing is in the store yet."""
 
     def settle(self) -> None:
         """Wait for what is under way."""
@@ -95,13 +95,13 @@ class StoreDrafts:
         return self._foreground.have(step, whole=whole)
 
     def close(self) -> None:
-        """What is under way then is not waited for: a draft that never counts."""
+        """Abandon a save that is under way: its draft never counts."""
         if self._newest is not None:
             self._newest.abandoned = True
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait(self) -> None:
-        """For this rank's files, and as rank 0 for those of the others; not without a driver, by which they tell."""
+        """Wait for this rank's files, and as rank 0 for all ranks'; not without a driver, over which they report."""
         if (save := self._newest) is None:
             return
         while not save.sent.wait(LOOK_S) and not self._alone():
@@ -113,7 +113,7 @@ class StoreDrafts:
             save.abandoned = True  # unless it is over
 
     def _carry(self, save: _Save, board: Bulletin) -> None:
-        """In a thread: all that becomes of a save."""
+        """Do all of a save, in a thread."""
         try:
             refused = from_leader(board, "begun", lambda: _failure(lambda: self._foreground.begin(save.step)))
             failure = refused or _failure(lambda: self._send(save))

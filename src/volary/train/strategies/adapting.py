@@ -65,7 +65,7 @@ class Adapting(Voting):
         self._now.start(late)
 
     def choose(self, estimate: StepEstimate) -> None:
-        """In an own loop, whose first step is known now: take the representations chosen by it. A collective call."""
+        """Choose representations by `estimate`, in a loop whose first step is known now. A collective call."""
         self._now.settle()
         before = self._chooser.representations()
         self._chooser.choose_first(estimate)

@@ -46,7 +46,7 @@ class AfterBackward(Exchanging):
         )
 
     def vote(self, vote: Vote) -> None:
-        """To be sent with the last gradients: only then is known what this rank has."""
+        """Keep the vote for the last gradients: only then this rank knows what it has."""
         self._vote = vote
         self.contribution.pushed.in_backward(last=True)
 

@@ -74,7 +74,7 @@ class Chooser:
         return found
 
     def offered(self) -> Iterator[Representation]:
-        """What any layer may travel by, once a warm-up is over and products are counted."""
+        """Yield what any layer may travel by, once a warm-up is over and products are counted."""
         for layer in self._layers(dict.fromkeys(self._counted, 1.0)):
             yield from map(representation_of, fitting(self._codec.of(layer.names[0]), layer))
 
@@ -85,9 +85,9 @@ class Chooser:
             self._settings.recorder.event("warning", text=text)
 
     def choose_first(self, estimate: StepEstimate | None = None) -> None:
-        """Before the first step: choose, unless a checkpoint has told. A collective call.
+        """Choose before the first step, unless a checkpoint holds the choice. A collective call.
 
-        estimate: of this worker's steps, where it was not known before.
+        estimate: of this worker's steps, if it was not known before.
         """
         self._estimate = estimate or self._estimate
         if self._rows is not None:
@@ -155,7 +155,7 @@ class Chooser:
         return layers(self._settings.module, products)
 
     def _representation(self, codec: Codec, layer: Layer) -> Representation:
-        """By what was chosen, if there is a choice; until then as it is."""
+        """The representation that was chosen, if there is a choice; until then as it is."""
         offered = codec.leaves() if codec.chooses else fitting(codec, layer)
         representations = [representation_of(leaf) for leaf in offered]
         chosen = self._settings.state.representations.get(layer.names[0])
@@ -204,7 +204,7 @@ class Chooser:
         }
 
     def _counted_rows(self) -> StepEstimate:
-        """Of the steps since it was last asked."""
+        """An estimate from the steps since the last call."""
         rows, steps = self._rows.seen() if self._rows is not None else {}, self._steps - self._asked
         self._asked = self._steps
         known = self._estimate.compute_s if self._estimate is not None else 0.0
@@ -233,7 +233,7 @@ class Chooser:
 
 
 def _rows(table: Table) -> list[list[Any]]:
-    """For people: of each layer its first parameter, representation, bytes, seconds, and why."""
+    """Rows for people: of each layer its first parameter, representation, bytes, seconds, and why."""
     return [
         [one.names[0], one.representation, round(one.link_bytes), round(one.seconds, 6), one.why]
         for one in table.decisions

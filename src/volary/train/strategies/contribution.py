@@ -66,7 +66,7 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class StrategySettings:
-    """What does not change when representations do. private: agreed gradients may be changed in place, by clipping."""
+    """What stays when representations change. private: agreed gradients may be changed in place, by clipping."""
 
     strategy: Strategy
     module: nn.Module
@@ -155,7 +155,7 @@ class ContributionBuffers(Generic[Kind]):
         return self._owned is not None
 
     def kept(self, chunk: Chunk) -> Iterator[tuple[ParameterSlot, Range, Tensor]]:
-        """What this worker updates of a chunk: its parts, and where what is agreed of them is, (size,)."""
+        """Yield what this worker updates of a chunk: slot, part, and where the part's agreed gradient is, (size,)."""
         for slot, part, gradient in zip(chunk.slots, chunk.parts, chunk.gradients, strict=True):
             for own in [part] if self._owned is None else self._owned.holdings.kept(part):
                 yield slot, own, gradient[own.start - part.start : own.end - part.start]
@@ -176,7 +176,7 @@ class ContributionBuffers(Generic[Kind]):
         self.keeper.start(KeeperCallbacks(chunks=chunks, slots=self.slots, votes=votes_parcel, travelled=seen, **more))
 
     def sent_bytes_per_s(self) -> float | None:
-        """What this rank sent in a second in which anything was on the wire, of about the last two steps."""
+        """Bytes that this rank sent per second in which anything was on the wire, in about the last two steps."""
         seen = list(self._seen)
         if len(seen) < 2 or seen[0][1] == seen[-1][1]:
             return None
@@ -189,7 +189,7 @@ class ContributionBuffers(Generic[Kind]):
         self.keeper.vote()
 
     def read(self) -> Agreed:
-        """What the votes say, once they are there."""
+        """Read the votes, once they are here."""
         return votes.read(self._box.agreed.tolist())
 
     def _warn(self, text: str) -> None:
@@ -240,7 +240,7 @@ def gradients(
 def differences(
     settings: StrategySettings, representations: Mapping[str, Representation], group: Group
 ) -> ContributionBuffers[PushedDifferences]:
-    """What this worker has changed of each parameter; for the rest see `ContributionBuffers`. A collective call."""
+    """Make buffers of how this worker changes each parameter; see `ContributionBuffers`. A collective call."""
     return ContributionBuffers(
         settings, representations, group, partial(PushedDifferences, chunk_mb=settings.strategy.bucket_mb)
     )
@@ -257,7 +257,7 @@ def _whole() -> float:
 
 
 def missing_text(names: Sequence[str], where: str) -> str:
-    """What is said of parameters that had no gradient there."""
+    """The words about parameters that had no gradient `where`."""
     some = ", ".join(names[:MOST_NAMES])
     more = f" and {len(names) - MOST_NAMES} more parameters" if len(names) > MOST_NAMES else ""
     return f"{some}{more} had no gradient {where}"

@@ -87,7 +87,7 @@ class GossipSteps(Exchanging):
             self.settle()
 
     def leave_out(self) -> None:
-        """Nobody takes a mean; what a worker has updated by itself stays."""
+        """Take no mean, on all workers; what a worker has updated by itself stays."""
         self._recorder.enter("exchange")
         self.contribution.keeper.settle()
         if self._update is not None:

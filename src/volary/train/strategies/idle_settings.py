@@ -26,7 +26,7 @@ _PRODUCTS = (
 
 
 def of_one_worker(settings: Strategy) -> str:
-    """What is said where one worker communicates with nobody; empty if nothing asks for anything else."""
+    """The warning if one worker communicates with nobody; empty if all its settings are the usual ones."""
     exchange, model = settings.exchange, type(settings.consistency).__module__.rpartition(".")[2]
     usual = type(exchange)()
     named = {f"exchange.{one.name}": getattr(exchange, one.name) for one in fields(exchange)}
@@ -40,7 +40,7 @@ def of_one_worker(settings: Strategy) -> str:
 
 
 def of_freed_gradients() -> str:
-    """What is said where gradients are in memory that all workers share, and each is to keep a share of them."""
+    """The warning if all workers share the memory of gradients, and each is to keep a share of them."""
     return (
         "strategy.partition.level=2 saves no more than level 1: workers of one machine add gradients in shared memory, "
         "where each leaves them; accepted, if that is too much: exchange.route=ring"
@@ -48,7 +48,7 @@ def of_freed_gradients() -> str:
 
 
 def of_layers(codec: Codec, offered: Iterable[Representation]) -> str:
-    """What is said where all layers travel as they are. offered: what any layer may travel by."""
+    """The warning if all layers travel as they are. offered: what any layer may travel by."""
     if codec.exact or any(one != EXACT for one in offered):
         return ""
     why = _PRODUCTS if codec.needs_gradients else _MATRICES
@@ -56,12 +56,12 @@ def of_layers(codec: Codec, offered: Iterable[Representation]) -> str:
 
 
 def of_choice(codec: Codec) -> str:
-    """What is said where a codec that chooses by bytes has chosen to let all layers travel as they are."""
+    """The warning if a codec that chooses by bytes lets all layers travel as they are."""
     return f"strategy.{_called(codec)} has no effect: every layer's gradient is fewer bytes as it is"
 
 
 def of_shared_memory(codec: Codec) -> str:
-    """What is said where ranks add in the memory of their machine, and the codec leaves it at that."""
+    """The warning if ranks add in the memory of their machine, and the codec does not change that."""
     return (
         f"strategy.{_called(codec)} has no effect: all workers are on one machine and add in its shared memory, where "
         "nothing is sent that could be made fewer bytes"
@@ -69,7 +69,7 @@ def of_shared_memory(codec: Codec) -> str:
 
 
 def of_warm_up(codec: Codec, samples: int) -> str:
-    """What is said at the end of training, after so many samples; empty if the codec's warm-up is over."""
+    """The warning at the end of training, after so many samples; empty if the codec's warm-up is over."""
     if codec.at(samples) == codec:
         return ""
     return (

@@ -62,7 +62,7 @@ class LocalSteps(Exchanging):
 
     @torch.no_grad()
     def begin(self, task: LearnTask) -> None:
-        """From here on it is counted what this worker changes."""
+        """Count what this worker changes from here on."""
         if self._under_way is None:
             self.contribution.pushed.begin()
         for slot in self.contribution.buckets.slots if self._behind else ():
@@ -93,7 +93,7 @@ class LocalSteps(Exchanging):
             self.settle()
 
     def leave_out(self) -> None:
-        """What was changed is forgotten, by all."""
+        """Forget what was changed, on all workers."""
         self._recorder.enter("exchange")
         self.contribution.keeper.settle()
         self._left_out(all_of_it=True)

@@ -130,7 +130,7 @@ class Overlapping(Exchanging):
         self.contribution.pushed.buckets.drop(cleared)
 
     def apply(self, scale: float = 1.0) -> None:
-        """From now on parameters change as their sums arrive."""
+        """Let parameters change as their sums arrive, from now on."""
         most = self._update.most_norm
         if most is not None:
             norm = float(self.gradient_norm(2.0)) * scale
@@ -138,7 +138,7 @@ class Overlapping(Exchanging):
         self._end_backward(_Step(self._busy, scale=scale))
 
     def gradient_norm(self, kind: float) -> Tensor:
-        """Of the sums of all chunks, once they are there."""
+        """The norm of the sums of all chunks, a scalar, once they are here."""
         contribution = self.contribution
         self._wait(lambda: contribution.keeper.wait_for(lambda: self._parcels_here == contribution.buckets.parcels))
         norms = []

@@ -20,7 +20,7 @@ PROFILED_STEPS = 5  # after them: what disturbs one or two of these does not cou
 
 
 class Profile:
-    """From the beginning of a backward to that of the next: when parcels were there, how long updates and waits took.
+    """Watches steps, from one backward to the next: when parcels were there, how long updates and waits took.
 
     slots: in the order in which forward uses them. links_per_s: how much of `Chunk.load` links carry in a second, by
     what was measured before training; None if nothing was. Times are of time.perf_counter.

@@ -27,11 +27,11 @@ class SingleWorker(Voting):
         self._agreed = votes.read(votes.cast(Vote(0.0, busy=False, ending=False), 0, 1))
 
     def start(self, late: DeferredTensors) -> None:
-        """Nobody has to be told."""
+        """Let `late` arrive at once: nobody has to be told."""
         late.come()
 
     def vote(self, vote: Vote) -> None:
-        """It is agreed at once."""
+        """Agree on the vote at once."""
         self._agreed = votes.read(votes.cast(vote, 0, 1))
 
     def agree(self) -> Agreed:

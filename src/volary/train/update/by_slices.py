@@ -40,5 +40,5 @@ class UpdateBySlices(Protocol):
 
 
 def by_number(slices: Sequence[Mapping[Range, Tensor]]) -> dict[int, Mapping[Range, Tensor]]:
-    """By number, those of which a worker updates something."""
+    """The slices of which a worker updates something, by number."""
     return {number: one for number, one in enumerate(slices) if one}

@@ -23,7 +23,7 @@ COUNTER = "step"  # torch's optimisers count a parameter's updates under this na
 
 @dataclass(frozen=True)
 class PartState:
-    """What an optimiser remembers of `part`.
+    """The state that an optimiser has of `part`.
 
     each: entries with something of each value, (size,). whole: all others, which are the same for any part.
     """
@@ -54,11 +54,11 @@ class SliceOptimizer:
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
 
     def change_rate(self, lr: float) -> None:
-        """From now on the learning rate before any schedule is `lr`."""
+        """Set the learning rate before any schedule to `lr`."""
         self.rates = [lr] * len(self.rates)
 
     def move(self, values: Sequence[Tensor]) -> None:
-        """From now on these are updated, which are as many; (n,) of each part, in the order in memory."""
+        """Update these values from now on, which are as many; (n,) of each part, in the order in memory."""
         for tensor, moved in zip(self._values, values, strict=True):
             if moved is not tensor:  # one that only shares its memory has no version in common with the parameter
                 tensor.data = _shaped_as(tensor, moved)
@@ -112,7 +112,7 @@ class SliceOptimizer:
             values.grad = None
 
     def state(self, *, copied: bool = True) -> list[PartState]:
-        """What the optimiser remembers, by part. copied: False: in the optimiser's own memory, as far as that goes."""
+        """The optimiser's state, by part. copied: False: in the optimiser's own memory, as far as that goes."""
         return [self._state_of(part, values, copied=copied) for part, values in self.parts.items()]
 
     def restore(self, state: OptimizerState, *, copied: bool = True) -> None:
@@ -143,7 +143,7 @@ class SliceOptimizer:
 
 
 class Updating(Protocol):
-    """Which optimiser is used, and how it takes its steps; see `SliceOptimizer`."""
+    """Says which optimiser is used, and how it takes its steps; see `SliceOptimizer`."""
 
     @property
     def elementwise(self) -> bool:
@@ -156,7 +156,7 @@ class Updating(Protocol):
         ...
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
-        """What makes the optimiser of the parameters, or parts of them, with these names."""
+        """Return a function that makes the optimiser of the parameters, or parts of them, with these names."""
         ...
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
@@ -201,7 +201,7 @@ class OptimizerRule:
         return 0.0 if one is None else one.norm(update.sums, update.scale, kind)
 
     def state(self, number: int, *, copied: bool = True) -> list[PartState]:
-        """What the optimiser remembers of each part. copied: see `SliceOptimizer.state`."""
+        """The optimiser's state of each part. copied: see `SliceOptimizer.state`."""
         return self.optimizers[number].state(copied=copied)
 
     def restore(self, number: int, state: OptimizerState) -> None:

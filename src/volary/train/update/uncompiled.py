@@ -19,7 +19,7 @@ _COMPILER = "torch._dynamo"
 
 @functools.cache
 def spare_the_compiler() -> None:
-    """From now on torch's optimisers leave the compiler alone until somebody else imports it; updates are the same.
+    """Let torch's optimisers leave the compiler alone until somebody else imports it; updates are the same.
 
     Classes that have been used, and those of a torch that decorates them in another way, stay as they are.
     """

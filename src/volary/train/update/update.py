@@ -89,7 +89,7 @@ class Update:
         return self._rule
 
     def join(self) -> None:
-        """From now on `apply` updates all parameters at once, as at the beginning."""
+        """Let `apply` update all parameters at once again, as at the beginning."""
         if self._divided:
             changes = self.changes_gradients
             self._rule = OptimizerRule({_WHOLE: self._whole}, self, self._state(), changes_sums=changes)
@@ -128,7 +128,7 @@ class Update:
         one.step(self._factor, self._precision.step)
 
     def state(self) -> list[Any]:
-        """What the optimiser remembers, as `OptimizerState.plain` gives it, in its own memory until the next update."""
+        """The optimiser's state, as `OptimizerState.plain` gives it, in its own memory until the next update."""
         return self._state().plain()
 
     def restore(self, state: list[Any]) -> None:

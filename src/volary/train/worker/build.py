@@ -1,4 +1,4 @@
-"""From a session to everything that one worker trains with."""
+"""Makes of a session everything that one worker trains with."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assemble(
     requests: Callable[[], Sequence[Any]] = lambda: (),
     estimate: StepEstimate | None = None,
 ) -> Training[Lockstep]:
-    """Everything that one rank of `group` trains with; nothing of it has been restored yet.
+    """Put together everything that one rank of `group` trains with; nothing of it has been restored yet.
 
     drafts: where checkpoints are written. requests: those to the run that the driver has passed to this worker.
     estimate: of a step on rank 0, from trying the session.

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 def network_facts(module: nn.Module, layout: Layout) -> Facts:
-    """What all workers must agree on of their network, and of how it is cut."""
+    """Facts of the network, and of how it is cut, that all workers must agree on."""
     plan = enumerate(describe(layout.plans, layout.chunk_mb))
     return shape_facts(module) | {f"plan, number {place}": chunk for place, chunk in plan}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedWorker:
-    """What a worker is made of when it has been let in.
+    """The parts of a worker that has been let in.
 
     saver: of its files in checkpoints; saves: any checkpoint but the last may be asked for. optimizer: of its own, if
     it has one. look: how often the first worker looks at weights, gradients and updates. flow: where the loop is not

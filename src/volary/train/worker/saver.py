@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def drafts_of(
     member: Membership, group: Group, recorder: Recorder, pulse: Pulse, settings: Checkpoint | LoopCheckpoint
 ) -> Drafts:
-    """Where the ranks of `group` write checkpoints: to a store, each its part; else by the driver if any of them does
-    not see the run's directory. A collective call.
+    """Return where the ranks of `group` write checkpoints: each its part to a store; else through the driver if any of
+    them does not see the run's directory. A collective call.
     """
     checkpoints = Checkpoints(member.directory.checkpoints)
     apart = any(gather_plain(member.remote is not None, group))
@@ -49,7 +49,7 @@ def drafts_of(
 
 
 class GroupSaver:
-    """Of the ranks of `group`, to `drafts`. gather: what all ranks say, by rank; a collective call.
+    """Saves for the ranks of `group`, to `drafts`. gather: returns what all ranks say, by rank; a collective call.
 
     saved: the step of the newest checkpoint that this attempt has written or goes on from; 0: there is none.
     """

@@ -46,7 +46,7 @@ def device_for(session: Session, place: Place) -> torch.device:
 
 
 def run_facts(session: Session, member: Membership) -> Facts:
-    """What all workers of a run must agree on before its network is built: code and settings."""
+    """Facts that all workers of a run must agree on before its network is built: code and settings."""
     return code_facts(user_objects(session)) | setting_facts((member.session or session).settings())
 
 
@@ -61,7 +61,7 @@ def new_model(
 
 
 def update_of(model: Model, precision: Precision, schedule: Schedule, steps: int) -> Update:
-    """What a run of so many steps updates parameters with. Raises SettingError if none is trained."""
+    """The update of parameters in a run of so many steps. Raises SettingError if none is trained."""
     trained = [(name, parameter) for name, parameter in named_parameters(model.module) if parameter.requires_grad]
     if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
@@ -77,7 +77,7 @@ def training(
     workers: int,
     learn: Callable[[Passes], bool] = whole_batch,
 ) -> Training[Who]:
-    """What the loop goes through with one of so many workers. learn: see `volary.partition`."""
+    """Put together what the loop needs on one of so many workers. learn: see `volary.partition`."""
     return Training(
         flow=network.flow,
         evaluating=model.flow("evaluate"),

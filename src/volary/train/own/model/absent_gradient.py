@@ -1,4 +1,4 @@
-"""What a parameter has as its gradient while that is elsewhere: a use gets what all workers agree on, or an error."""
+"""Takes the place of a gradient while that is elsewhere: a use gets what all workers agree on, or an error."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LOOKED_AT = (
 
 
 class AbsentGradient(torch.Tensor):
-    """Of the shape, type and device of a parameter, and without values. look: called before it is used.
+    """A tensor of the shape, type and device of a parameter, without values. look: called before it is used.
 
-    Were the gradient None, torch's clip_grad_norm_ and a GradScaler would do nothing, and say nothing. `look` lets the
-    parameter have its gradient, or raises SettingError. added: what autograd has added to it since, in a backward.
+    If the gradient were None, torch's clip_grad_norm_ and a GradScaler would do nothing, and say nothing. `look` gives
+    the parameter its gradient, or raises SettingError. added: what autograd has added to it since, in a backward.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Steps of a worker's own between two means of all workers' parameters."""
+"""A period: a worker's own steps between two means of all workers' parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AveragingPeriod:
-    """Which steps of a user's own loop update this worker's parameters alone, and with which of them a mean is due.
+    """Says which steps of a user's loop update this worker's parameters alone, and after which of them a mean is due.
 
     consistency: decides. share: of the samples of the newest batch. Under a model without local updates each step is
     all workers' together, and no period is ever under way.
@@ -30,7 +30,7 @@ class AveragingPeriod:
         self.begin(0.0)
 
     def begin(self, step_s: float) -> None:
-        """From here on steps count anew. step_s: that one of the last period took, the mean of all workers."""
+        """Count steps from 0. step_s: seconds of a step in the last period, the mean of all workers."""
         self._step_s, self._began_s = step_s, time.perf_counter()
         self._steps, self._counted, self._total = 0, 0.0, 0.0  # what counted: of this worker, and of all
 
@@ -41,7 +41,7 @@ class AveragingPeriod:
 
     @property
     def own_copy(self) -> str:
-        """What a worker's parameters are just now, if they are no model of all workers, and what to do; else empty."""
+        """Say what a worker's parameters are now if not a model of all workers, and what to do; else return ""."""
         own = "is this worker's own copy: other workers have others"
         if not self._consistency.equal:
             return f"{own}; accepted: worker.save(model=model), on all workers, which writes the mean of all"
@@ -88,7 +88,7 @@ class AveragingPeriod:
         return self._counted / self._total if self._total else 1 / world_size
 
     def vote(self, *, ending: bool, world_size: int, place: int) -> Vote:
-        """What this worker says at the end of the period."""
+        """This worker's vote at the end of the period."""
         weight = self.weight(world_size)
         step_s = (time.perf_counter() - self._began_s) / self._steps
         return Vote(0.0, True, ending, step_s=step_s, weight=weight, place=place)

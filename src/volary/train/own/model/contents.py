@@ -46,7 +46,7 @@ class Contents:
         return id(parameter) in self._names
 
     def changed(self) -> str:
-        """What is another than it was, in words; empty if nothing is. A parameter that was frozen since is not."""
+        """Say what layers or parameters have changed; "" if none have. A parameter that was frozen has not."""
         for part, children, own in self._parts:
             if _ids(part._modules) != children:
                 return f"{self._name(part)} has other layers"
@@ -61,12 +61,12 @@ class Contents:
         return ""
 
     def buffers(self) -> Iterator[Tensor]:
-        """Those that the model has now: it may assign new ones."""
+        """Yield the buffers that the model has now: it may assign new ones."""
         own = (buffer for part, _, _ in self._parts for buffer in part._buffers.values() if buffer is not None)
         yield from {id(buffer): buffer for buffer in chain(self._fixed, own)}.values()
 
     def remember_buffers(self) -> None:
-        """They are as all workers have them."""
+        """Remember the buffers of now, which all workers have alike."""
         self._agreed = [
             (part, name, one) for part, _, _ in self._parts for name, one in part._buffers.items() if one is not None
         ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EarlySteps:
-    """Of a model whose parameters `update` changes, by slices where that can be. behind: sums come in the next step."""
+    """Steps of a model that `update` changes, by slices if that is possible. behind: sums arrive in the next step."""
 
     def __init__(self, model: nn.Module, update: EarlyUpdate, strategy: Voting, *, behind: bool) -> None:
         self._model, self._update, self._strategy, self._behind = model, update, strategy, behind

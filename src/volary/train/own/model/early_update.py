@@ -76,7 +76,7 @@ class EarlyUpdate:
 
     @property
     def most_norm(self) -> float | None:
-        """The loop clips by itself."""
+        """None, as the loop clips by itself."""
         return None
 
     @property
@@ -111,7 +111,7 @@ class EarlyUpdate:
             one.rates = [float(settings[number]["lr"]) for number in numbers]
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
-        """With the groups of the optimiser that these are in."""
+        """Return a function that makes an optimiser of these parameters, with the groups that they are in."""
 
         def made(tensors: list[Tensor]) -> Optimizer:
             groups = by_group(self._group_of, names, tensors).items()
@@ -122,7 +122,7 @@ class EarlyUpdate:
         return made
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
-        """With the rates that `follow` has taken over."""
+        """Step with the rates that `follow` has taken over."""
         one.step(1.0, _quietly)
 
     def close(self) -> None:

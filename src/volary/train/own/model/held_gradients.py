@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class HeldGradients:
-    """Of some parameters. What buckets have taken is an `AbsentGradient` to whoever looks. look: called then.
+    """Holds gradients of some parameters. Those that buckets have taken show as an `AbsentGradient`. look: called then.
 
     What was agreed on before is kept aside while later passes travel: it must not be added up once more.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LoopHistograms:
-    """Of the parameters of `models` that an optimiser holds, before and after its step, on one worker.
+    """Histograms of the parameters of `models` that an optimiser holds, before and after its step, on one worker.
 
     Gradients are as the optimiser had them: the mean over all workers, clipped and unscaled. Where updates come later
     there are none, and what a step has changed is here when the next one is about to.
@@ -42,7 +42,7 @@ class LoopHistograms:
                 self._measured[id(optimizer)] = UpdateHistograms(self._named(optimizer))
 
     def after(self, optimizer: Optimizer, *, late: bool) -> None:
-        """It has stepped, and the run's step has ended, if this one ends it. late: parameters are yet to change."""
+        """Note that `optimizer` has stepped, after the run's step if it ends one. late: parameters change later."""
         if late:
             return
         if (measured := self._measured.pop(id(optimizer), None)) is not None:

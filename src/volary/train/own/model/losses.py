@@ -47,17 +47,17 @@ class StepLoss:
             recorder.event("warning", text=f"{text} {accepted}")
 
     def agree(self, loss: float) -> None:
-        """It is the mean over all workers' samples. The first of a step counts."""
+        """Note the mean over all workers' samples. The first of a step counts."""
         if isnan(self._agreed):
             self._agreed = loss
 
     @property
     def own(self) -> float:
-        """This worker's, so far."""
+        """This worker's loss of the step, so far."""
         return self._own
 
     def take(self) -> float:
-        """That of the step that ends: of all workers, or this worker's if they have not agreed on one."""
+        """Return the ended step's loss, and begin anew: all workers' loss, or this worker's if they agreed on none."""
         own, agreed = self._own, self._agreed
         self.part = self._own = self._agreed = nan
         return own if isnan(agreed) else agreed

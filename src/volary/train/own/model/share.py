@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Weighed:
-    """What `worker.weigh` was told, this worker's `count`, and that of all of `group`, which comes beside the forward.
+    """What this worker gave to `worker.weigh`, its `count`, and the sum over `group`, which comes beside the forward.
 
-    A collective call. nothing: called if all workers' is 0.
+    Making one is a collective call. nothing: called if the sum is 0.
     """
 
     def __init__(self, count: float, group: Group, recorder: Recorder, nothing: Callable[[], None]) -> None:
@@ -28,7 +28,7 @@ class Weighed:
 
     @property
     def total(self) -> float:
-        """Of all workers. The first call waits for them; raises PeerLost."""
+        """The sum of all workers' counts. The first call waits for them; raises PeerLost."""
         if self._wait is not None:
             with self._recorder.called("worker.weigh"):
                 self._wait()
@@ -68,7 +68,7 @@ class Share:
 
     @property
     def counted(self) -> tuple[float, float]:
-        """What counts, of this worker and of all."""
+        """How much counts of the batch: this worker's, and all workers'."""
         return (self.samples, self.total) if self.weighed is None else (self.weighed.count, self.weighed.total)
 
     @property
@@ -77,7 +77,7 @@ class Share:
         return self.weight == 0
 
     def take(self, samples: int, total: int, *, ends_epoch: bool) -> None:
-        """The next batch is here."""
+        """Begin the next batch: `samples` of `total` are this worker's."""
         self.samples, self.total, self.of_samples = samples, total, samples / total
         self.seen, self.batches, self.ends_epoch, self.weighed = self.seen + total, self.batches + 1, ends_epoch, None
 

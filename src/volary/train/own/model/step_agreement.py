@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class StepAgreement:
-    """Of one model. group: for what is said when workers are at different places. ending: all end after this step."""
+    """The agreements of one model. group: compares places if they differ. ending: all end after this step."""
 
     def __init__(self, run: LoopRun, group: Group) -> None:
         self.ending = False
@@ -32,7 +32,7 @@ class StepAgreement:
         self._ahead = False
 
     def see(self, optimizer: Optimizer) -> None:
-        """Its settings are those of all workers, whose replicas are equal."""
+        """Remember the optimiser's settings: they must be those of all workers, whose replicas are equal."""
         self._settings.see(optimizer)
 
     def vote(self, strategy: Voting, loss: float, *, ahead: bool = False) -> None:
@@ -48,7 +48,7 @@ class StepAgreement:
         strategy.vote(period.vote(ending=ending, world_size=world_size, place=self._counted()))
 
     def hear(self, strategy: Voting) -> Agreed:
-        """What all workers have voted. Raises RanksDiffer if they are at different places of their loops."""
+        """Return what all workers have voted. Raises RanksDiffer if they are at different places of their loops."""
         agreed = strategy.agree()
         if agreed.apart:
             raise_diverged(self._place(), self._settings.named(), self._group)

@@ -42,7 +42,7 @@ class ServedFeed:
         return ahead
 
     def state(self, *, within: bool) -> dict[str, Any]:
-        """Which epoch is under way; what of it is learnt from the roster keeps."""
+        """The epoch that is under way; the roster knows which of its samples are learnt from."""
         order = self._portions.order
         return {
             "epoch": self._portions.epoch + (not within),

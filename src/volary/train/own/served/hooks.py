@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LoopHooks:
-    """Of the models and their optimisers. steps: those of the loop; raises BadInput before the first batch."""
+    """The hooks on models and optimisers. steps: returns the loop's steps; raises BadInput before the first batch."""
 
     def __init__(self, model: ServedModel, recorder: Recorder, steps: Callable[[], ServedSteps]) -> None:
         self._model, self._recorder, self._steps = model, recorder, steps

@@ -1,4 +1,4 @@
-"""A loop of a user's own comes to its run's roster and servers, with its first batch."""
+"""A loop of a user's own joins its run's roster and servers, with its first batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopJoining:
-    """What a worker comes with. facts: what all workers must agree on, besides the network.
+    """What a worker needs to join the run. facts: what all workers must agree on, besides the network.
 
     saver: of this worker's files in checkpoints. saves: whether the loop is made to be saved. leaving: whether this
     worker was asked to go.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class ServedModel:
-    """As they are now. module: the model, or all of them as one network. settings: of the optimisers, as servers take
-    them. Raises BadInput for what these cannot have.
+    """The models and optimisers as they are now. module: the model, or all of them as one network. settings: of the
+    optimisers, as servers take them. Raises BadInput for what servers cannot have.
     """
 
     def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
@@ -44,7 +44,7 @@ class FollowedRates:
         self._kept = [_fixed(group) for group in self._groups()]
 
     def __call__(self) -> tuple[float, ...]:
-        """Those of their groups now. Raises SettingError if something else of them has changed."""
+        """The learning rates of all groups now. Raises SettingError if something else of them has changed."""
         for group, kept in zip(self._groups(), self._kept, strict=True):
             for name, value in _fixed(group).items():
                 if kept.get(name, value) != value:

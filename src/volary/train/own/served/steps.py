@@ -37,11 +37,11 @@ class Distributing:
 
 
 class ServedSteps:
-    """From the first batch to the end. held: what is let go of with `close`.
+    """The steps of a loop, from the first batch to the end. held: closed with `close`.
 
-    A batch is at hand from the moment when it is given out to the next. What is not computed of it by then counts as
-    computed, without gradients. Servers make one update of a batch, once all optimisers have stepped; with several
-    passes of one to as many batches, the last of which all gradients leave with.
+    A batch is at hand from when it is given out until the next one is. What is not computed of it by then counts as
+    computed, without gradients. Servers make one update per batch, once all optimisers have stepped; with several
+    passes, one update per as many batches, and all gradients leave with the last of them.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ServedSteps:
 
     @property
     def own_copy(self) -> str:
-        """What a worker's parameters are just now, if they are no model of all workers, and what to do; else empty."""
+        """Say what a worker's parameters are now if not a model of all workers, and what to do; else return ""."""
         if not (self._local and self._coordinator.within):
             return ""
         return (
@@ -133,7 +133,7 @@ class ServedSteps:
 
     @property
     def weighed(self) -> float | None:
-        """What counts of the batch at hand; None: its samples."""
+        """How much of the batch at hand counts; None: its samples."""
         return self._weighed
 
     def weigh(self, count: float) -> None:

@@ -13,7 +13,7 @@ from volary.train.state.state_file import packed, unpacked
 
 
 def packed_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """As a file. Raises BadInput for what cannot be handed to another process so."""
+    """Pack arguments into a file's content. Raises BadInput for what cannot be handed to another process so."""
     named = {str(place): value for place, value in enumerate(args)} | dict(kwargs)
     found = {}
     for name, value in named.items():
@@ -29,7 +29,7 @@ def packed_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
 
 
 def unpacked_arguments(file: Path) -> tuple[list[Any], dict[str, Any]]:
-    """What was packed; nothing if there is no such file."""
+    """Return the arguments that were packed; none if there is no such file."""
     if not file.exists():
         return [], {}
     found, count = unpacked(file.read_bytes(), file)

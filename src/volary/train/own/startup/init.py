@@ -69,7 +69,7 @@ def offer(join: Callable[[], Worker]) -> None:
 
 
 def begun() -> Worker | None:
-    """What `volary.init()` gave to the program in this process, if it was called."""
+    """The worker that `volary.init()` returned in this process; None if it was not called."""
     return _worker
 
 
@@ -79,7 +79,7 @@ def ended_as(worker: Worker | None) -> Outcome:
 
 
 def program() -> tuple[str, list[str]]:
-    """What this process runs, as `Script.of_program` takes it, and its arguments."""
+    """The program of this process, as `Script.of_program` takes it, and its arguments."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     name = f"{MODULE}{spec.name}" if spec is not None else sys.argv[0] or str(Path.cwd() / "interactive")

@@ -58,7 +58,7 @@ def _called(script: Script) -> str:
 
 
 def _run(script: Script) -> None:
-    """As Python would: what is beside the file, or in the current folder, can be imported."""
+    """Run the program as Python would: what is beside the file, or in the current folder, can be imported."""
     if script.module:
         sys.argv = [script.module, *script.arguments]
         sys.path.insert(0, str(Path.cwd()))

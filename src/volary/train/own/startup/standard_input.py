@@ -1,4 +1,4 @@
-"""What is typed to, or piped into, the command that starts a program on this machine: rank 0 of the run reads it."""
+"""Standard input of the command that starts a program on this machine: rank 0 of the run reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files the user's own code opens to write: the driver tells of one that several workers write."""
+"""Records which files the user's own code opens to write: the driver warns of one that several workers write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _hooked = False  # Python never lets go of an audit hook
 
 @contextmanager
 def watched(recorder: Recorder, run: Path) -> Iterator[None]:
-    """For a while say of each file that this process opens to write, outside the folder of the run, who does it."""
+    """Meanwhile record each file outside the folder of the run that this process opens to write, and who opens it."""
     global _watching, _hooked
     if not _hooked:
         _hooked = True

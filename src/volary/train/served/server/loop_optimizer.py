@@ -31,7 +31,7 @@ class LoopOptimizer(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, optimizers: Sequence[Optimizer], trained: Mapping[str, Tensor]) -> LoopOptimizer:
-        """Those of a worker's own, for its network's trained parameters. Raises BadInput if servers cannot have them.
+        """Describe a worker's own optimisers of trained parameters. Raises BadInput if servers cannot have them.
 
         Several are of one type, and the groups of one follow those of the one before.
         """
@@ -82,7 +82,7 @@ class LoopOptimizer(msgspec.Struct, frozen=True):
         return
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
-        """What makes the optimiser of the parameters, or parts of them, with these names."""
+        """Return a function that makes the optimiser of the parameters, or parts of them, with these names."""
 
         def made(tensors: list[Tensor]) -> Optimizer:
             groups = []

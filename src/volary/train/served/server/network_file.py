@@ -44,7 +44,7 @@ class _Tensor(msgspec.Struct, frozen=True):
 
 
 class LoopNetwork(msgspec.Struct, frozen=True):
-    """What the file's header says. linear: names of the fully connected layers. plan: what the first worker pushes.
+    """The header of the file. linear: names of the fully connected layers. plan: what the first worker pushes.
 
     order: of its samples, as `ReplayedOrder` takes it.
     """

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Clock:
-    """What the learning rate goes by: the updates that one device would have done with as many samples.
+    """Counts updates for the learning rate: those that one device would have made with as many samples.
 
-    samples: of an epoch, the last batch of which may be smaller. steps: of the whole run.
+    samples: of an epoch, whose last batch may be smaller. steps: of the whole run.
     """
 
     schedule: Schedule
@@ -43,7 +43,7 @@ class Clock:
         return cls(session.schedule, len(samples), session.data.batch_size, steps)
 
     def factor(self, samples: int) -> float:
-        """Of the learning rate, for the update that brings the run to so many samples."""
+        """The factor of the learning rate for the update that brings the run to so many samples."""
         return self.schedule.factor(self.step(max(0, samples - 1)), self.steps)
 
     def step(self, samples: int) -> int:
@@ -53,17 +53,17 @@ class Clock:
 
 
 class RateChanges:
-    """What the learning rate became while the run trains. Another thread than those that ask may add to it."""
+    """Changes of the learning rate while the run trains. One thread may add some while others ask."""
 
     def __init__(self) -> None:
         self._changes: tuple[tuple[int, float], ...] = ()
 
     def add(self, samples: int, lr: float) -> None:
-        """From now on updates that bring the run beyond so many samples have this rate, before any schedule."""
+        """Give updates that bring the run beyond so many samples this rate, before any schedule."""
         self._changes = (*self._changes, (samples, lr))
 
     def at(self, samples: int) -> float | None:
-        """Of the update that brings the run to so many samples; None: the session's."""
+        """The rate of the update that brings the run to so many samples; None: the session's."""
         return next((lr for beyond, lr in reversed(self._changes) if samples > beyond), None)
 
 
@@ -81,16 +81,16 @@ class SessionUpdating:
         return self._build
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
-        """With the learning rate that is due."""
+        """Step with the learning rate that is due."""
         if (lr := self._rates.at(update.samples)) is not None:
             one.change_rate(lr)
         one.step(self._clock.factor(update.samples))
 
 
 class BufferRule:
-    """Of buffers: floats, as batch norm's statistics, become the mean of the contributions that carry them.
+    """The rule of buffers: floats, as batch norm's statistics, become the mean of the contributions that carry them.
 
-    Of anything else, as counters and masks, no mean can be had: it becomes what one contribution carries. See
+    Anything else, as counters and masks, has no mean: it becomes what one contribution carries. See
     `volary.server.update_rule.UpdateRule`.
     """
 

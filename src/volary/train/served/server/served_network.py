@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServedNetwork:
-    """What servers keep. updating: None where workers update, and servers add. pulls: codec of differences in pulls.
+    """A network on servers. updating: None if workers update, and servers add. pulls: codec of differences in pulls.
 
     rates: how a session's learning rate changes while the run trains.
     """
@@ -47,20 +47,20 @@ class ServedNetwork:
     rates: RateChanges
 
     def codecs(self) -> list[FrameCodec]:
-        """Those of all that travels, each once."""
+        """The codecs of all that travels, each once."""
         found = dict.fromkeys((*(one.frames for one in self.layout.representations), self.pulls))
         return [codec for codec in found if codec is not None]
 
 
 def network_of_session(session: Session) -> ServedNetwork:
-    """What servers keep of a session's network as the run begins. Raises what the user's code raises."""
+    """Build what servers keep of a session's network as the run begins. Raises what the user's code raises."""
     seed_all(session.train.seed)  # as the workers do: all begin with the same values
     model = build_model(session, torch.device("cpu"))
     return network_of(session, model, lay_out(session, model.module))
 
 
 def network_of(session: Session, model: Model, layout: Layout, rates: RateChanges | None = None) -> ServedNetwork:
-    """What servers keep of a session's network, which is cut so."""
+    """Build what servers keep of a session's network, which `layout` cuts."""
     rates = rates or RateChanges()
     assert not isinstance(model.samples, Stream)  # open_data refuses it
     updating = None
