@@ -16,7 +16,7 @@ from train._wide import assert_resumed_equals_whole, quickly, sent, stop_and_res
 from train.test_own_loop import call
 from volary.exchange.choice.costs import LinkCosts, WorkTimes
 from volary.exchange.gradients import row_blocks
-from volary.exchange.overlap.comm_setup import CommSetup
+from volary.exchange.overlap.known_links import KnownLinks
 from volary.session import Session
 from volary.train.strategies import choosing
 from volary.train.strategies.comparison import EACH, PAIR, SETTLING_STEPS, Comparison
@@ -30,10 +30,10 @@ LARGE = {"large.weight", "back.weight"}
 def with_figures(bytes_per_s: float) -> None:
     """In this worker's process, links carry so much, and work takes what it does nowhere."""
 
-    def link_costs(self: CommSetup) -> LinkCosts:
+    def costs(self: KnownLinks, *, levels: bool) -> LinkCosts:
         return LinkCosts(self._links.size, 1, bytes_per_s, levels=False)
 
-    CommSetup.link_costs = link_costs  # type: ignore[method-assign]
+    KnownLinks.costs = costs  # type: ignore[method-assign]
     choosing.work_times = lambda codecs: WorkTimes(dict.fromkeys(codecs, 1e-9), 1e-11, 1e-10)
 
 

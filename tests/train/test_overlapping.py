@@ -16,7 +16,7 @@ from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost, SettingError
 from volary.exchange import ROOM as EXCHANGES
 from volary.exchange.gradients import row_blocks
-from volary.exchange.overlap import comm_setup
+from volary.exchange.overlap import known_links
 from volary.session import Session
 from volary.train.loop import train
 
@@ -145,7 +145,7 @@ def test_n_workers_equal_one_over_20_steps(workers, alone, world_size, names):
 
 def train_over_levels(rank: int, world_size: int) -> dict[str, Trained]:
     """As if the third worker were on another machine: the route is another, and sums lie where others read them too."""
-    comm_setup.find = lambda *_: Topology.of([0, 1], [2])
+    known_links.find = lambda *_: Topology.of([0, 1], [2])
     row_blocks.LARGE_BYTES = 2**13
     found = {}
     for number, name in enumerate(AMONG_THREE):

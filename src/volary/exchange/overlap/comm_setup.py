@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import LAST_RESORT_S
-from volary.comm.groups.leading import from_leader
 from volary.comm.routes import ROOM as ROUTES
 from volary.comm.sums.partner_means import PartnerMeans
 from volary.comm.sums.segments import SharedSum
-from volary.comm.topology.links import Links
-from volary.comm.topology.route_choice import SHARED, choose, fallback
-from volary.comm.topology.switch_points import SwitchPoints, load
-from volary.comm.topology.topology import find
-from volary.comm.topology.tournament import message_s, tournament
+from volary.comm.topology.route_choice import SHARED, fallback
 from volary.errors import SettingError
-from volary.exchange.choice.costs import LinkCosts
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.overlap.blocking import BlockingKeeper
 from volary.exchange.overlap.broadcasts import Broadcasts
+from volary.exchange.overlap.known_links import KnownLinks
 from volary.exchange.overlap.mixed_routes import MixedRoutes
 from volary.exchange.overlap.overlapped import OverlappedKeeper
 from volary.exchange.overlap.owned import around_a_ring, in_shared_memory
@@ -30,11 +24,10 @@ from volary.exchange.representations.exact import EXACT
 from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
-    from volary.comm.groups.group import Bulletin, Group
+    from volary.comm.groups.group import Group
     from volary.comm.routes._base import RoutePlugin
     from volary.comm.sums.partner_means import Partners
     from volary.comm.sums.route import BufferShape, Route
-    from volary.comm.topology.topology import Topology
     from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.gradients.plan import BucketPlan
@@ -55,19 +48,7 @@ class CommSetup:
     ) -> None:
         self._wanted, self.behind, self.levels, self.shared = route, behind, False, False
         self.owned = owned
-        self._links = Links(group)
-        self.topology = find(self._links, Path(topology) if topology is not None else None)
-        self._measured = _measured(group.bulletin, self.topology)
-
-    def link_costs(self) -> LinkCosts:
-        """What ranks send over: measured, where that is not known from the topology. A collective call."""
-        nodes = self.topology.nodes
-        known = [self.topology.within_bytes_per_s, self.topology.between_bytes_per_s]
-        # inside one machine, where every rank sends for itself
-        ends = self.topology.leaders if len(nodes) > 1 else list(self.topology.order)
-        rates = [rate for rate in known if rate] or list(tournament(self._links, ends).values())
-        local = max(len(ranks) for ranks in nodes) if len(nodes) > 1 else 1
-        return LinkCosts(self._links.size, local, min(rates), self.levels, message_s(self._links, ends))
+        self.links = KnownLinks(group, topology)
 
     def build(
         self,
@@ -105,10 +86,10 @@ class CommSetup:
                 name = fallback()
         taken: RoutePlugin = ROUTES.load(name)()
         self.levels, self.shared = taken.levels, False
-        dense = taken.build(group, [shapes[number] for number in exact], self.topology)
+        dense = taken.build(group, [shapes[number] for number in exact], self.links.topology)
         coded: list[tuple[CodedSums, Sequence[int]]] = []
         # between nodes: in memory that ranks share nothing is gained by fewer bytes
-        within = self.topology if self.levels else None
+        within = self.links.topology if self.levels else None
         for kind in dict.fromkeys(type(plan.representation) for plan in plans if plan.representation != EXACT):
             numbers = [number for number, plan in enumerate(plans) if type(plan.representation) is kind]
             own = [plans[number] for number in numbers]
@@ -118,7 +99,7 @@ class CommSetup:
             coded = [(PartnerMeans(group, shapes[:-1], partners), range(len(plans)))]
         route = MixedRoutes([(dense, exact), *coded]) if coded else dense
         on_cpu = all(shape.device.type == "cpu" for shape in shapes)
-        broadcasts = Broadcasts(self._links, self.topology, self._measured)
+        broadcasts = self.links.broadcasts()
 
         def counted() -> tuple[Traffic, ...]:
             return (
@@ -148,7 +129,7 @@ class CommSetup:
             )
         coded = any(plan.representation != EXACT for plan in plans)
         name, reason = self._chosen(shapes, odd=coded or not owned.once)
-        broadcasts = Broadcasts(self._links, self.topology, self._measured)
+        broadcasts = self.links.broadcasts()
         route: Route
         sums: Sequence[CodedSums] = ()
         self.shared = name == SHARED
@@ -163,7 +144,7 @@ class CommSetup:
                 self.shared, reason = False, f"shared memory cannot be used: {error}"
         if not self.shared:
             site = Site(group, None, errors, left_out, owned)
-            plain, route, sums, copies = around_a_ring(plans, box, self.topology, site)
+            plain, route, sums, copies = around_a_ring(plans, box, self.links.topology, site)
         said = f"shared memory, since {reason}" if self.shared else "a ring: each worker gets the sums of its share"
 
         def counted() -> tuple[Traffic, ...]:
@@ -174,9 +155,7 @@ class CommSetup:
 
     def _chosen(self, shapes: Sequence[BufferShape], *, odd: bool) -> tuple[str, str]:
         """The route of what travels as it is, and why. odd: not all of that is summed at once."""
-        largest_bytes = max(shape.numel * shape.dtype.itemsize for shape in shapes)
-        preferred = self._measured.best("all_reduce", largest_bytes) if self._measured is not None else None
-        name, reason = choose(self._wanted, self.topology, shapes, preferred)
+        name, reason = self.links.route(self._wanted, shapes)
         if name == SHARED and odd:
             what = "sums that travel under the next step" if self.behind else "encoded gradients"
             return fallback(), f"{what} are sent also within one machine, and not added in its shared memory"
@@ -186,16 +165,3 @@ class CommSetup:
 def _plain(route: str, what: Route | Broadcasts) -> Traffic:
     sent, received = what.sent_bytes, what.received_bytes
     return Traffic("none", route, sent, received, sent + received)
-
-
-def _measured(bulletin: Bulletin, topology: Topology) -> SwitchPoints | None:
-    """What `volary bench collectives` found fastest here, by what rank 0 has kept; None if nothing was measured."""
-    if len(topology.nodes) == 1:
-        return None
-
-    def kept() -> dict[str, Any] | None:
-        known = load(topology, "gloo")
-        return None if known is None else {"ways": known.ways, "largest": known.largest}
-
-    posted = from_leader(bulletin, "switch-points", kept)
-    return SwitchPoints(**posted) if posted is not None else None

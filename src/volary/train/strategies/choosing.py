@@ -165,7 +165,8 @@ class Chooser:
         """Take the representations that rank 0 decides on, and those to compare with; whether they have changed."""
         topic, before = f"representations {self._steps}", self.representations()
         if self._codec.follows and self._links is None:
-            self._links = self._settings.comm_setup.link_costs()
+            comm_setup = self._settings.comm_setup
+            self._links = comm_setup.links.costs(levels=comm_setup.levels)
         found: dict[str, Any] | None = from_leader(self._bulletin, topic, decide)
         if found is None:
             return False
@@ -185,7 +186,7 @@ class Chooser:
         """The names of parameters' representations, and those to be compared with them, as `Comparison` takes them."""
         if step is None:
             return None
-        links = self._links or LinkCosts(len(self._settings.comm_setup.topology.order), 1, math.inf, levels=False)
+        links = self._links or LinkCosts(len(self._settings.comm_setup.links.topology.order), 1, math.inf, levels=False)
         cores = own_cores()
         seen = StepFigures(
             self._layers({name: step.rows.get(name, 0.0) for name in self._counted}),

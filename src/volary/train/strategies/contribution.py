@@ -116,7 +116,7 @@ class ContributionBuffers(Generic[Kind]):
         self.pushed = make(plans, memory, lambda chunk: self.keeper.push(chunk.index))
         self.buckets: Buckets = self.pushed.buckets
         self._told = settings.state.told
-        bytes_per_s, ranks = settings.comm_setup.topology.within_bytes_per_s, group.size
+        bytes_per_s, ranks = settings.comm_setup.links.topology.within_bytes_per_s, group.size
         # of all that is sent to one rank after the other, each link carries its share; a chunk's load is of all
         self.links_per_s = bytes_per_s * ranks / (ranks - 1) if bytes_per_s else None
         place = {id(parameter): number for number, (_, parameter) in enumerate(everyone)}

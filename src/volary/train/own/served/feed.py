@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from volary.data.sharing.among import Among
+from volary.data.sharing.portions import LoaderPortions
+from volary.data.sharing.shared import shared
 from volary.train.state.seeds import restore_generators
 
 if TYPE_CHECKING:
-    from volary.data.sharing.portions import LoaderPortions
+    import torch
+
+
+def portions_of(
+    data: Any, batch_size: int | None, shuffle: bool | None, *, rank: int, workers: int, device: torch.device
+) -> LoaderPortions:
+    """What the roster hands out of data that `worker.feed` was given on worker `rank`. Raises what `shared` raises."""
+    return LoaderPortions(shared(data, batch_size, shuffle, Among(rank, workers, lambda plan: plan)), device)
 
 
 class ServedFeed:
@@ -19,19 +29,19 @@ class ServedFeed:
     """
 
     def __init__(self, portions: LoaderPortions, epoch: Callable[[int], Iterator[Any]]) -> None:
-        self._portions, self._epoch = portions, epoch
+        self.portions, self._epoch = portions, epoch
         self.under_way = False  # whether a `for` over it has begun and not ended
         self._resumed: tuple[int, Any] = (-1, None)  # the epoch, and random generators as of its next batch
         self._ahead: int | None = None  # by how many epochs the run was, when this worker got its first batch
         self._loops = 0  # over it that have ended in this epoch of `worker.epochs`
 
     def __len__(self) -> int:
-        return len(self._portions.loader)
+        return len(self.portions.loader)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # a copy of it is asked before it has anything
             raise AttributeError(name)
-        return getattr(self._portions.loader, name)
+        return getattr(self.portions.loader, name)
 
     def begin_epoch(self) -> int:
         """See `ResumableFeed`: a worker that joins follows the run's epochs from its second on."""
@@ -43,9 +53,9 @@ class ServedFeed:
 
     def state(self, *, within: bool) -> dict[str, Any]:
         """The epoch that is under way; the roster knows which of its samples are learnt from."""
-        order = self._portions.order
+        order = self.portions.order
         return {
-            "epoch": self._portions.epoch + (not within),
+            "epoch": self.portions.epoch + (not within),
             "within": within,
             "order": None if order is None else list(order.state),
         }
@@ -54,7 +64,7 @@ class ServedFeed:
         """Go on in that epoch, with random generators as of its next batch."""
         self._resumed = state["epoch"], generators if state["within"] else None
         if (order := state.get("order")) is not None:  # not in checkpoints of earlier versions
-            self._portions.begin(bytes(order))
+            self.portions.begin(bytes(order))
 
     def __iter__(self) -> Iterator[Any]:
         (first, generators), self._resumed = self._resumed, (-1, None)
@@ -68,7 +78,7 @@ class ServedFeed:
         try:
             for batch in batches:
                 if self._ahead is None:
-                    self._ahead = max(0, self._portions.epoch - expected)
+                    self._ahead = max(0, self.portions.epoch - expected)
                 yield batch
         finally:
             self.under_way = False

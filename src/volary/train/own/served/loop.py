@@ -10,9 +10,6 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch e
 
 from volary.comm.groups.group import Group
 from volary.consistency._base import Push
-from volary.data.sharing.among import Among
-from volary.data.sharing.portions import LoaderPortions
-from volary.data.sharing.shared import shared
 from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters
 from volary.server.protocol.norms import ClipNorm
@@ -21,7 +18,7 @@ from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.share import Share
 from volary.train.own.rank_copy import RankCopy
-from volary.train.own.served.feed import ServedFeed
+from volary.train.own.served.feed import ServedFeed, portions_of
 from volary.train.own.served.hooks import LoopHooks
 from volary.train.own.served.joining import LoopJoining
 from volary.train.own.served.model import ServedModel
@@ -71,7 +68,6 @@ class ServedLoop:
         self._given: tuple[list[nn.Module], list[Optimizer]] = [], []  # to `distribute`
         self._model: ServedModel | None = None
         self._how = Distributing(1, 1, summed=False)
-        self._portions: LoaderPortions | None = None
         self._fed: tuple[tuple[Any, int | None, bool | None], ServedFeed] | None = None
         self._steps: ServedSteps | None = None
         self._saves = False  # whether the loop is made to be saved
@@ -169,9 +165,7 @@ class ServedLoop:
             if known is data and how == [batch_size, shuffle]:
                 return feed
             raise BadInput("worker.feed was given other data than before; accepted with exchange=server: the same")
-        among = Among(self.rank, self.size, lambda plan: plan)
-        portions = LoaderPortions(shared(data, batch_size, shuffle, among), self._device)
-        self._portions = portions
+        portions = portions_of(data, batch_size, shuffle, rank=self.rank, workers=self.size, device=self._device)
         self._held.callback(portions.close)
         self._fed = (data, batch_size, shuffle), ServedFeed(portions, self._epoch)
         return self._fed[1]
@@ -225,7 +219,7 @@ class ServedLoop:
         return self._steps.samples if self._steps.weighed is None else None
 
     def _epoch(self, first: int) -> Iterator[Any]:
-        if self._model is None or self._portions is None:
+        if self._model is None or self._fed is None:
             raise BadInput(f"a batch was asked for before worker.distribute; {NEEDED}")
         if self._steps is None:
             self._steps = LoopJoining(
@@ -234,7 +228,7 @@ class ServedLoop:
                 recorder=self._recorder,
                 model=self._model,
                 how=self._how,
-                portions=self._portions,
+                portions=self._fed[1].portions,
                 facts=self._facts,
                 saver=self._saver,
                 saves=self._saves,
