@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session import Session
@@ -90,6 +93,51 @@ def test_a_run_is_trained_stopped_resumed_shown_evaluated_and_exported(session, 
     assert (again.status, over.status) == (2, 2)
     assert "exists already" in again.err
     assert "finished" in over.err
+
+
+WALK = {  # by the last step of each part: who keeps what from there on
+    4: ("strategy.partition=sharded", "strategy.exchange={name: allreduce, route: ring}"),
+    8: ("strategy.partition=data", "strategy.exchange=server"),
+    12: (
+        "strategy.partition={name: sharded, level: 2}",
+        "strategy.exchange={name: allreduce, route: ring}",
+        "strategy.workers=3",
+    ),
+    16: ("strategy.partition=data", "strategy.workers=2"),
+    20: ("strategy.partition=sharded", "strategy.exchange={name: allreduce, route: shared}"),
+    24: ("strategy.partition=data", "strategy.exchange=server", "strategy.workers=1"),
+    28: ("strategy.partition=sharded", "strategy.exchange={name: allreduce, route: ring}", "strategy.workers=2"),
+}
+
+
+@pytest.mark.slow  # eight runs
+def test_a_run_is_resumed_with_shares_servers_and_whole_replicas_in_turn_as_if_one_worker_had_trained_it(fresh):
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layers = nn.Sequential(nn.Linear(6, 33), nn.Tanh(), nn.Linear(33, 4)).double()\n"
+        "    def forward(self, x):\n"
+        "        return self.layers(x.double())\n"
+    )
+    Path("adam.yaml").write_text(
+        "network: net.py:Net\n"
+        "data: {source: {name: synthetic, shape: [6], classes: 4, samples: 95, kind: blobs}, batch_size: 12}\n"
+        "optimizer: {name: adam, lr: 0.01}\n"
+        "evaluate: {every: never}\n"
+        "strategy: {workers: 2}\n"
+    )
+    alone = ("train.steps=28", "strategy.workers=1", "run.name=alone")
+    said = fresh("-m", "volary", "train", "adam.yaml", *alone, "--quiet")
+    assert said.status == 0, said.err
+    for steps, settings in WALK.items():
+        verb = ("train", "adam.yaml", "run.name=it") if steps == 4 else ("resume", "it")
+        said = fresh("-m", "volary", *verb, f"train.steps={steps}", *settings, "--quiet")
+        assert said.status == 0, (steps, said.err)
+    saved = [Checkpoints(RunDirectory(f"runs/{name}").checkpoints).path(28) for name in ("alone", "it")]
+    expected, found = (load_file(folder / "model.safetensors") for folder in saved)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
 
 
 def interrupted(*arguments: str) -> tuple[int, dict[str, Any], str]:

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from volary.errors import CorruptSample
+from volary.network.zoo import ROOM as ZOO
 from volary.network.zoo.lenet import LeNet
 
 RANK = os.environ.get("VOLARY_RANK", "0")
@@ -278,6 +279,39 @@ class LeNet64(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.layers(inputs.double())
+
+
+class Zoo64(nn.Module):
+    """A network of the zoo in 64 bits. of: its own settings."""
+
+    def __init__(
+        self, input_shape: tuple[int, ...], classes: int, zoo: str, of: dict[str, float] | None = None
+    ) -> None:
+        super().__init__()
+        self.layers = ZOO.load(zoo)(**(of or {})).build(input_shape, classes).double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs.double() if inputs.is_floating_point() else inputs)
+
+
+class AlexNetLike(nn.Module):
+    """Convolutions, some in groups, and most parameters in two linear layers; in 64 bits, from 12 x 12 pixels."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *(nn.Conv2d(input_shape[0], 8, 5, stride=2), nn.ReLU(inplace=True), nn.LocalResponseNorm(5)),
+            *(nn.Conv2d(8, 16, 3, padding=1, groups=2), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten()),
+        )
+        pixels = self.features(torch.zeros(1, *input_shape)).numel()
+        hidden = nn.Sequential(
+            nn.Linear(pixels, 512), nn.ReLU(inplace=True), nn.Linear(512, 512), nn.ReLU(inplace=True)
+        )
+        self.classifier = nn.Sequential(*hidden, nn.Linear(512, classes))
+        self.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.classifier(self.features(inputs.double()))
 
 
 class Exact(nn.Module):

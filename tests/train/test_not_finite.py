@@ -31,7 +31,13 @@ def spoilt(policy: str, steps: int = 5, value: float = float("nan"), **settings:
     return session("Exact", source=source, train={"steps": steps, "on_nonfinite": policy}, **settings)
 
 
-each_strategy = pytest.mark.parametrize("strategy", [{}, OVERLAPPED], ids=["auto", "torch"])
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "torch": OVERLAPPED,
+    "shares over a ring": {"partition": {"name": "sharded", "level": 2}, "exchange": {"route": "ring"}},
+    "shares in shared memory": {"partition": "sharded", "exchange": {"route": "shared"}},
+}
+each_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
 def stop(rank: int, world_size: int, strategy: dict[str, Any]) -> list[str]:

@@ -1,0 +1,70 @@
+"""Networks of the zoo, whose workers keep shares, train what one device trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from train._training import CODE, Quick, Trained, trained
+from train.test_equal_workers import ROUNDING, RULES
+from train.test_sharded import LEVEL_1, LEVEL_2, RING, SHARED
+from volary.session import Session
+
+IMAGES = {"name": "synthetic", "shape": (1, 20, 20), "classes": 5, "samples": 38, "kind": "blobs"}
+TOKENS = {"name": "synthetic", "shape": (7,), "classes": 11, "samples": 38, "kind": "tokens"}
+SMALL_GPT = {"layers": 2, "heads": 2, "width": 16, "dropout": 0.0}
+SMALL_LSTM = {"hidden": 12, "dropout": 0.0}
+WAYS = [{"exchange": RING, "partition": LEVEL_2}, {"exchange": SHARED, "partition": LEVEL_1}]
+
+
+def of(network: dict[str, Any], source: dict[str, Any], optimizer: dict[str, Any], strategy: dict[str, Any]) -> Session:
+    """Twenty steps of ten samples."""
+    return Session(
+        network=network,
+        data={"source": source, "batch_size": 10},
+        optimizer=optimizer,
+        train={"steps": 20},
+        evaluate={"every": "never"},
+        checkpoint={"every": "never"},
+        strategy=strategy,
+    )
+
+
+def zoo(name: str, **sizes: Any) -> dict[str, Any]:
+    return {"name": f"{CODE}:Zoo64", "zoo": name, "of": sizes}
+
+
+def train_all(rank: int, world_size: int) -> dict[str, Trained]:
+    """By name of the network and place of the strategy; a worker alone trains each network once."""
+    adam, sgd = RULES["adam"] | {"lr": 1e-3}, RULES["sgd"] | {"lr": 0.01}
+    networks = {
+        "lenet": (zoo("lenet"), IMAGES, sgd),
+        "alexnet-like": ({"name": f"{CODE}:AlexNetLike"}, IMAGES, adam),
+        "gpt": (zoo("gpt", **SMALL_GPT), TOKENS, adam),
+        "lstm": (zoo("lstm", **SMALL_LSTM), TOKENS, sgd),
+    }
+    return {
+        f"{name} {place}": trained(rank, world_size, of(*network, strategy), f"{name} {place}", disk=Quick())
+        for name, network in networks.items()
+        for place, strategy in enumerate(WAYS if world_size > 1 else [{}])
+    }
+
+
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_networks_of_the_zoo_equal_one_device_over_20_steps(workers, world_size):
+    alone = train_all(0, 1)
+    for rank, found in enumerate(workers(world_size, train_all)):
+        assert len(found) == len(WAYS) * len(alone)
+        for name, one in found.items():
+            expected = alone[f"{name.partition(' ')[0]} 0"]
+            assert expected.losses[-1] != pytest.approx(expected.losses[0], rel=1e-3), "something was learned"
+            for parameter, values in expected.parameters.items():
+                torch.testing.assert_close(
+                    one.parameters[parameter],
+                    values,
+                    rtol=0,
+                    atol=ROUNDING,
+                    msg=lambda text, where=(name, rank, parameter): f"{where}: {text}",
+                )
