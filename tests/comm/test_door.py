@@ -14,7 +14,7 @@ import pytest
 from volary.comm.groups import listening_sockets
 from volary.comm.groups.listeners import ListeningSocket, listeners
 
-CONTROL = ["errors", "frames", "handshake", "wire", "service", "peer", "server", "board"]
+CONTROL = ["errors", "frames", "handshake", "connection", "service", "peer", "server", "board"]
 LIGHT = [*(f"control.{name}" for name in CONTROL), "groups.listeners", "groups.listening_sockets"]
 
 

@@ -17,8 +17,8 @@ from volary.exchange.gradients.bucket import ParameterSlot
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.factor_hooks import send_factors
 from volary.exchange.gradients.factor_sums import FactorSums
-from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.representations._base import Representation
+from volary.exchange.representations.exact import EXACT
 from volary.exchange.representations.factors import Factors
 
 BUCKET_MB = 25.0
@@ -42,13 +42,13 @@ class Factored:
             name: Factors(neighbours) for name, _ in module.named_parameters() if name.rpartition(".")[0] in layers
         }
         plans = plan(list(module.named_parameters()), BUCKET_MB, representations)
-        own = [one for one in plans if one.representation != BucketPlan.representation]
+        own = [one for one in plans if one.representation != EXACT]
         self.route = FactorSums(self._group, own, [neighbours] * len(own))
         factors = iter(enumerate(self.route.memory))
         memory: list[Memory] = []
         self._place = dict[int, int]()
         for number, one in enumerate(plans):
-            if one.representation == BucketPlan.representation:
+            if one.representation == EXACT:
                 flat = torch.zeros(one.shape.numel, dtype=one.dtype)
                 memory.append(Memory(flat, flat))
             else:

@@ -79,7 +79,7 @@ def in_both_loops(rank: int, world_size: int) -> list[list[dict[str, Any]]]:
     strategy = {"exchange": {"name": "allreduce", "route": "torch"}, "codec": LOSSY}
     _, own = call(own_loop, rank, world_size, 99, strategy=strategy)
     given = quickly(rank, world_size, wide(codec=LOSSY, steps=2), "given")
-    return [[one for one in said if one.get("event") == "ways"] for said in (own.said, given.said)]
+    return [[one for one in events if one.get("event") == "ways"] for events in (own.events, given.said)]
 
 
 def test_a_loop_of_one_s_own_has_the_same_choice_before_its_first_step(workers):

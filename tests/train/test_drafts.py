@@ -27,7 +27,7 @@ def ranks(home: Home) -> Iterator[list[RemoteDrafts]]:
     with ExitStack() as stack:
         found = []
         for rank in (0, 1):
-            place = SimpleNamespace(rank=rank)
+            place = SimpleNamespace(rank=rank, leads=rank == 0)
             member: Any = SimpleNamespace(
                 directory=home.directory, files=lambda rank=rank: home.client(rank), remote=None, place=place
             )

@@ -44,7 +44,7 @@ def run_by_hand(text: str, *arguments: str) -> str:
     Path("mine.py").write_text(text)
     script = Script.of_program("mine.py", arguments)
     directory = RunDirectory.create(Path("runs"), None, script.name, script.to_yaml())
-    member: Any = SimpleNamespace(directory=directory, place=SimpleNamespace(rank=1))
+    member: Any = SimpleNamespace(directory=directory, place=SimpleNamespace(rank=1, leads=False))
     pulse: Any = None
     return run_program(member, Recorder(0), pulse)
 

@@ -31,10 +31,10 @@ def test_a_rank_of_the_node_that_does_not_come_is_named_within_the_bound():
     segment = Segment.create(4096)
     segment.close_address()
     first, second = (NodeBarrier(segment.memory, 0, [3, 5], rank, timeout_s=0.2) for rank in (3, 5))
-    turn = first.come()
+    turn = first.arrive()
     assert not first.open(turn)
     with pytest.raises(PeerLost, match="rank 5 did not come"):
         first.wait(turn)
-    assert second.come() == turn
+    assert second.arrive() == turn
     assert first.open(turn)
     first.wait(turn)

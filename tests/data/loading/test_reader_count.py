@@ -80,7 +80,7 @@ def test_the_reason_has_what_every_number_came_to():
 
 
 class Recorder:
-    rank = 0
+    leads = True
 
     def __init__(self) -> None:
         self.said: list[tuple[int, str]] = []
