@@ -25,7 +25,8 @@ from typing import Any
 
 from _report import Options, Paired, Row, arguments, of_starts, report
 from volary.driver.ending import NoWatcher
-from volary.driver.start import create, drive_of
+from volary.driver.start import drive_of
+from volary.driver.tasks.task import create
 from volary.engine._base import Handle, Launch
 from volary.run.launch.meeting import Meeting
 from volary.session.spec import Session

@@ -9,7 +9,8 @@ import pytest
 from volary.cli.command.main import run as command
 from volary.driver.ending import NoWatcher
 from volary.driver.resume import resume
-from volary.driver.start import create, start
+from volary.driver.start import start
+from volary.driver.tasks.task import create
 from volary.errors import BadInput, SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.session import Checkpoint, Session

@@ -13,7 +13,8 @@ from data._stores import s3_server
 from volary.cli.command.main import run as command
 from volary.driver.ending import NoWatcher
 from volary.driver.resume import resume
-from volary.driver.start import create, start
+from volary.driver.start import start
+from volary.driver.tasks.task import create
 from volary.errors import BadInput, RunError
 from volary.run.checkpoints import MANIFEST, Checkpoints
 from volary.run.directory import RunDirectory

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from volary.driver.drive import Drive, Launcher, Storage
+from volary.driver.drive import Drive, Launcher
 from volary.driver.ending import NoWatcher
 from volary.driver.host import LauncherWorkers
 from volary.driver.server_group import NoServers, ServerFailure
+from volary.driver.servers.storage import Storage
 from volary.driver.watching.failure_detector import Rules
 from volary.errors import ServerLost, Stopped, WorkerLost
 from volary.run.control.stopping import FILE, ask_to_stop

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from volary.driver.servers.roster_and_servers import RosterAndServers
+from volary.driver.servers.settings import roster_settings
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader
@@ -21,7 +22,7 @@ def test_servers_resume_from_the_newest_checkpoint_and_say_so() -> None:
     checkpoints.begin(3)
     checkpoints.commit(3, 1, {ROSTER: checkpoints.write(3, ROSTER, b'{"closings": 3, "samples": 12}')}, None)
     journal = Journal(directory.database)
-    served = RosterAndServers(directory, one, journal, one.engine)
+    served = RosterAndServers(directory, one, roster_settings(one), journal, one.engine)
     journal.close()
     assert served.steps(0) == 3
     with RunReader(directory) as reader:
@@ -33,7 +34,7 @@ def test_an_evaluation_that_gave_no_number_is_a_warning() -> None:
     one = Session(network="softmax", data=data, strategy={"exchange": "server"})
     directory = RunDirectory.create(Path("runs"), "it", "it", one.to_yaml())
     journal = Journal(directory.database)
-    served = RosterAndServers(directory, one, journal, one.engine)
+    served = RosterAndServers(directory, one, roster_settings(one), journal, one.engine)
     for step, loss in ((5, 0.5), (10, math.nan)):
         figures = {"loss": loss, "accuracy": 0.25}
         served._on_event("evaluated", None, {"step": step, "figures": figures, "metric": "accuracy", "best": False})

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from volary.driver.ending import NoWatcher
-from volary.driver.start import create, start
+from volary.driver.start import start
+from volary.driver.tasks.task import create
 from volary.engine import local
 from volary.errors import BadInput, DataError, RunError, SettingError
 from volary.run.database.reader import RunReader

@@ -28,7 +28,7 @@ from volary.comm.control.board import Board
 from volary.comm.control.server import KeyedServer
 from volary.comm.groups.group import Group
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
-from volary.driver.servers.roster_and_servers import roster_settings_of_loop
+from volary.driver.servers.settings import roster_settings_of_loop
 from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal

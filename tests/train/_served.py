@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from train._training import Quick
 from volary.comm.control.server import KeyedServer
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
-from volary.driver.servers.roster_and_servers import roster_settings
+from volary.driver.servers.settings import roster_settings
 from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal

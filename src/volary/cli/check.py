@@ -25,8 +25,8 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
     """
     refuse_foreign(session, trust=trust)
 
-    from volary.driver.start import check as check_start
-    from volary.driver.start import check_place
+    from volary.driver.tasks.checks import check as check_start
+    from volary.driver.tasks.checks import check_place
     from volary.session import Session
     from volary.session.surviving import survives
 

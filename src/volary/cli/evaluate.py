@@ -27,7 +27,7 @@ def evaluate(run: RunDirectory, overrides: tuple[str, ...], trust: bool, which: 
     """
     refuse_foreign(run.path, run.session, trust=trust)
 
-    from volary.driver.start import task_of
+    from volary.driver.tasks.task import task_of
     from volary.session.script import Script
     from volary.session.spec import Session
 

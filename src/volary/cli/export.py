@@ -60,7 +60,7 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
 def _labels(run: RunDirectory, step: int) -> dict[str, str]:
     """What the file says a year later: which network this is, how far it was trained, in which session."""
     import volary
-    from volary.driver.start import session_of
+    from volary.driver.tasks.task import session_of
     from volary.monitor.outline import outline
     from volary.run.database.reader import RunReader
     from volary.session.resolved import flow, plain

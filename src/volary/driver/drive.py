@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 
 from volary.comm.control.board import Board
@@ -22,6 +22,7 @@ from volary.driver.orphans import seen_out
 from volary.driver.requests import pass_on, written_down
 from volary.driver.server_group import NoServers, ServerGroup
 from volary.driver.servers.joining import JoinService
+from volary.driver.servers.storage import Storage
 from volary.driver.watching.cpu_use import CpuUse
 from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.driver.watching.judge import exit_words, judge, read_verdicts
@@ -34,7 +35,6 @@ from volary.run.control.requests import forget_requests, take
 from volary.run.control.stopping import How, asked_to_stop, forget_request
 from volary.run.control.watcher import Watcher
 from volary.run.database.journal import Journal
-from volary.run.database.kept_contributions import KeptContributions
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, forget
@@ -52,20 +52,6 @@ _ASKS: dict[How | None, int] = {None: 0, "after this step": 1, "now": 2}  # as m
 Launcher = Callable[[Meeting], Handle]
 
 
-@dataclass(frozen=True)
-class Storage:
-    """What keeps a run's parameters and checkpoints, as far as its driver has to do with it.
-
-    servers: makes those that keep parameters beside the workers. contributions: those that the newest checkpoint has,
-    of workers that number theirs and not the steps of the run. counts: called when a checkpoint counts whose files have
-    come from processes that do not see the run's directory.
-    """
-
-    servers: Callable[[Journal], ServerGroup] = lambda _: NoServers()
-    contributions: Callable[[], KeptContributions | None] = lambda: None
-    counts: Callable[[Checkpoints], None] = lambda _: None
-
-
 class Drive:
     """One attempt at a run, whose lock is held. host: where it listens. security: what is encrypted there."""
 
@@ -76,7 +62,7 @@ class Drive:
         world_size: int,
         rules: Rules,
         watcher: Watcher,
-        storage: Storage = Storage(),
+        storage: Storage,
         host: str = "127.0.0.1",
         security: Security = "encrypted",
     ) -> None:
@@ -139,7 +125,8 @@ class Drive:
     def _serve(self, journal: Journal, attempt: int, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._storage.servers(journal)
         without = keepers.without if keepers.elastic else None
-        hub = HeartbeatService(self._watch, journal, without, keepers.left, self._begun_with())
+        served = "roster" in keepers.services
+        hub = HeartbeatService(self._watch, journal, without, keepers.left, self._begun_with(), servers=served)
         files = FileReceiver(
             self._directory, self._storage.counts, lambda kind, step, data: journal.event(kind, None, step, **data)
         )

@@ -6,8 +6,10 @@ import shlex
 from pathlib import Path
 
 from volary.driver.queued import batch_of, queue_of
-from volary.driver.servers.roster_and_servers import are_colocated, launch_of_servers
-from volary.driver.start import check, host_of, launch_of_workers, stem
+from volary.driver.servers.settings import launch_of_servers
+from volary.driver.start import host_of, launch_of_workers
+from volary.driver.tasks.checks import check
+from volary.driver.tasks.task import stem
 from volary.engine._base import Engine
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
@@ -26,8 +28,8 @@ def planned(session: Session) -> list[tuple[str, str]]:
         return [("the batch file", queue.batch_file(batch_of(directory, session.strategy.workers)).rstrip())]
     meeting, strategy = Meeting(host_of(session), 0, 0, ""), session.strategy
     launches = [launch_of_workers(directory, session, meeting)]
-    if strategy.servers and not are_colocated(strategy):
-        launches.insert(0, launch_of_servers(directory, strategy, meeting))
+    if servers := launch_of_servers(directory, strategy, meeting):
+        launches.insert(0, servers)
     found = []
     for launch in launches:
         command = engine.command(launch)

@@ -49,7 +49,7 @@ class HeartbeatService:
 
     go_on_without: told the rank of each worker that is given up, and what happened to it, in a run that goes on then;
     None where it does not. left: told the rank of each that has left such a run by itself. begun_with: what its
-    workers must know of the data that a run was begun with which is resumed.
+    workers must know of the data that a run was begun with which is resumed. servers: whether it has any.
     """
 
     def __init__(
@@ -59,10 +59,12 @@ class HeartbeatService:
         go_on_without: Callable[[int, str, float], Replies] | None = None,
         left: Callable[[int, float], Replies] = lambda *_: (),
         begun_with: str = "",
+        *,
+        servers: bool = False,
     ) -> None:
         self.watch = watch
         self._go_on_without, self._left = go_on_without, left
-        self._welcome = {"begun_with": begun_with} if begun_with else {}
+        self._welcome = ({"begun_with": begun_with} if begun_with else {}) | ({"servers": True} if servers else {})
         self._dismissed = 0
         self._journal = journal
         self._finishing = False

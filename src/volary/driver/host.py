@@ -18,7 +18,9 @@ from typing import Any
 
 from volary.driver.drive import LEAVE_S
 from volary.driver.ending import NoWatcher
-from volary.driver.start import Task, check_input, create, drive_of, task_of
+from volary.driver.start import drive_of
+from volary.driver.tasks.checks import check_input
+from volary.driver.tasks.task import Task, create, task_of
 from volary.engine._base import Exited
 from volary.engine.local import LocalEngine
 from volary.errors import Stopped, VolaryError, WorkerLost

@@ -10,7 +10,9 @@ import sys
 
 from volary.driver.ending import Ending, NoWatcher
 from volary.driver.resume import resume
-from volary.driver.start import check, drive, task_of
+from volary.driver.start import drive
+from volary.driver.tasks.checks import check
+from volary.driver.tasks.task import task_of
 from volary.errors import Stopped, VolaryError
 from volary.run.directory import RunDirectory
 from volary.session.script import Script

@@ -7,7 +7,10 @@ from contextlib import closing
 
 from volary.driver.ending import Ending
 from volary.driver.queued import follow, leave_queue, queue_of, submit
-from volary.driver.start import Task, check, drive, task_of
+from volary.driver.servers.settings import roster_settings_of
+from volary.driver.start import drive
+from volary.driver.tasks.checks import check
+from volary.driver.tasks.task import Task, task_of
 from volary.errors import BadInput, RunError
 from volary.errors.raised import shown
 from volary.run.checkpoints import ROSTER, Checkpoints
@@ -145,7 +148,7 @@ def _refuse_other_exchange(directory: RunDirectory, script: Script) -> None:
     if whole is None:  # the workers say so
         return
     over_servers = ROSTER in whole.files
-    if over_servers != bool(script.strategy.servers):
+    if over_servers == (roster_settings_of(script) is None):
         was, now = ("server", "allreduce") if over_servers else ("allreduce", "server")
         raise RunError(
             f"{directory.path}: its checkpoints are those of a loop with exchange={was}, from which one with "

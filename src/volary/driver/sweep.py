@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from volary.driver.interrupts import Interrupts
-from volary.driver.start import check, stem
+from volary.driver.tasks.checks import check
+from volary.driver.tasks.task import stem
 from volary.errors import BadInput, RunError, Stopped
 from volary.run.database.reader import RunReader
 from volary.run.machine.cores import cores_here, share_of

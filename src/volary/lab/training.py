@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from volary.driver.ending import Ending
-from volary.driver.servers.roster_and_servers import is_elastic
-from volary.driver.start import check
+from volary.driver.servers.settings import is_elastic
+from volary.driver.tasks.checks import check
 from volary.driver.watching.judge import TAIL_LINES, indented, noted, tail
 from volary.errors import BadInput, NotFinite, NotSaved, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.lab.board import meeting

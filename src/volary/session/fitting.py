@@ -116,7 +116,7 @@ def of_session(session: Session) -> Iterator[Need]:
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     """What a loop of one's own needs. early_update: it looks at no gradients."""
     # what it does not look at may be late: what servers update, early updates, means of parameters
-    if strategy.servers or early_update or strategy.consistency.pushes.value != "gradient":
+    if _keeps_versions(strategy) or early_update or strategy.consistency.pushes.value != "gradient":
         return
     name = EXCHANGE.name_of(type(strategy.exchange))
     behind = "early_update=true, or allreduce without behind, as your loop sees the gradients of each step otherwise"
@@ -135,4 +135,8 @@ def exchange_for(consistency: Any) -> Any:
 
 
 def _travels(strategy: Strategy) -> bool:
-    return bool(strategy.workers > 1 or "versions" not in strategy.exchange.lacks)
+    return bool(strategy.workers > 1 or _keeps_versions(strategy))
+
+
+def _keeps_versions(strategy: Strategy) -> bool:
+    return "versions" not in strategy.exchange.lacks

@@ -25,6 +25,7 @@ from volary.errors import BadInput, DataError, SettingError
 from volary.errors.raised import raised
 from volary.network import build, build_loss
 from volary.network.flow import Flow
+from volary.session.fitting import lacks
 from volary.session.values.reference import UserObject
 from volary.train.uncounted import refusing_filled
 from volary.train.update.uncompiled import spare_the_compiler
@@ -100,7 +101,7 @@ def open_data(session: Session, split: Split, criterion: Criterion | None = None
             opened = UserSource(reference=source.reference, load=source.load, arguments=source.arguments).open(split)
     else:
         opened = source.open(split)
-    if session.strategy.servers and isinstance(opened, Stream):
+    if isinstance(opened, Stream) and "steps together" in lacks(session.strategy):
         raise SettingError(
             f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
             "accepted: samples that are read by index, or strategy.exchange=allreduce"

@@ -10,8 +10,9 @@ from dataclasses import replace
 from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
 from volary.driver.interrupts import Interrupts
-from volary.driver.servers.roster_and_servers import is_elastic
-from volary.driver.start import WORKER, Task, launch_of_workers, task_of
+from volary.driver.servers.settings import is_elastic
+from volary.driver.start import WORKER, launch_of_workers
+from volary.driver.tasks.task import Task, task_of
 from volary.driver.watching.judge import error_of, exit_words, with_log
 from volary.engine._base import Engine, Exited, Handle
 from volary.errors import BadInput, RunError, Stopped, WorkerLost

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from volary.comm.control.service import Replies, Service
-from volary.consistency._base import Push
 from volary.driver.server_group import ServerFailure
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
+from volary.driver.servers.settings import are_colocated, is_elastic, launch_of_servers
+from volary.driver.tasks.task import Task
 from volary.driver.watching.judge import exit_words, indented, tail
-from volary.engine._base import Engine, Exited, Handle, Launch
+from volary.engine._base import Engine, Exited, Handle
 from volary.errors import BadInput
 from volary.run.best import not_numbers
 from volary.run.checkpoints import Checkpoints
@@ -27,9 +27,7 @@ from volary.run.machine import clock
 from volary.run.resuming import is_resumable
 from volary.server.roster.roster import Roster, RosterSettings
 from volary.session.script import Script
-from volary.session.spec import MOST_STEPS, Session, Strategy
 
-SERVER = [sys.executable, "-m", "volary.serving"]
 NOTE_EVERY_S = 0.25
 BY_FAILURE_DETECTOR = ("joined", "lost")  # by the watch, which knows more of them
 
@@ -37,16 +35,17 @@ BY_FAILURE_DETECTOR = ("joined", "lost")  # by the watch, which knows more of th
 class RosterAndServers:
     """ServerGroup (see `volary.driver.server_group`): the roster and its servers, which `engine` starts."""
 
-    def __init__(self, directory: RunDirectory, task: Session | Script, journal: Journal, engine: Engine) -> None:
+    def __init__(
+        self, directory: RunDirectory, task: Task, settings: RosterSettings, journal: Journal, engine: Engine
+    ) -> None:
         strategy, checkpoints = task.strategy, Checkpoints(directory.checkpoints)
         self.elastic = is_elastic(strategy)
         self._directory, self._strategy, self._journal, self._engine = directory, strategy, journal, engine
-        self._count = strategy.servers
+        self._count = settings.servers
         session = None if isinstance(task, Script) else task
         self._keeping = CheckpointDrafts(checkpoints, task.checkpoint, self._count)
         goes_on = session is not None or is_resumable(directory)  # a loop that saves nothing begins anew
         found = restored(checkpoints, journal) if goes_on else None
-        settings = roster_settings(session) if session else roster_settings_of_loop(strategy)
         self._roster = Roster(settings, strategy.consistency, self._keeping, self._on_event, found)
         self._servers: Handle | None = None  # those beside workers are theirs
         self._exits: dict[int, Exited] = {}
@@ -66,8 +65,8 @@ class RosterAndServers:
         self._journal.note(steps_now=self._roster.steps)
         if self.elastic:
             announce(self._directory, meeting)
-        if not are_colocated(self._strategy):
-            self._servers = self._engine.launch(launch_of_servers(self._directory, self._strategy, meeting))
+        if launch := launch_of_servers(self._directory, self._strategy, meeting):
+            self._servers = self._engine.launch(launch)
 
     def expect(self, rank: int) -> None:
         """The run goes on for a worker that is starting, too."""
@@ -211,61 +210,3 @@ class RosterAndServers:
             self._journal.note(best=figures[metric], best_step=step)
             self._journal.event("best", None, step, metric=metric, value=figures[metric])
         return figures
-
-
-def are_colocated(strategy: Strategy) -> bool:
-    """Whether workers start the servers, each one beside itself."""
-    return isinstance(strategy.exchange.servers, str)
-
-
-def launch_of_servers(directory: RunDirectory, strategy: Strategy, meeting: Meeting) -> Launch:
-    """All servers of a run, for its engine."""
-    count, workers = strategy.servers, strategy.workers
-    return Launch(
-        role="server",
-        directory=directory,
-        command=SERVER,
-        count=count,
-        meeting=meeting,
-        beside=workers,
-        interface=strategy.interface,
-    )
-
-
-def is_elastic(strategy: Strategy) -> bool:
-    """Whether workers may come and go in a run of this strategy."""
-    return bool(strategy.servers and strategy.consistency.elastic)
-
-
-def roster_settings(session: Session) -> RosterSettings:
-    """What the roster has to know of a session."""
-    strategy, train = session.strategy, session.train
-    return RosterSettings(
-        workers=strategy.workers,
-        servers=strategy.servers,
-        replicas=strategy.exchange.replicas,
-        give_up_after_s=strategy.give_up_after_s,
-        batch_size=session.data.batch_size,
-        steps=lambda per_epoch: train.steps or max(1, round((train.epochs or 0) * per_epoch)),
-        evaluate_every=session.evaluate.every.in_steps,
-        checkpoint_every=session.checkpoint.every.in_steps,
-        patience=session.evaluate.patience,
-        skip_corrupt=session.data.skip_corrupt,
-        keep_best=session.checkpoint.keep_best,
-        clip_norm=train.clip_norm if strategy.consistency.pushes is Push.GRADIENT else None,  # else workers clip
-    )
-
-
-def roster_settings_of_loop(strategy: Strategy) -> RosterSettings:
-    """The same of a loop of one's own: its workers say how large a batch is, and it ends when they do."""
-    return RosterSettings(
-        workers=strategy.workers,
-        servers=strategy.servers,
-        replicas=strategy.exchange.replicas,
-        give_up_after_s=strategy.give_up_after_s,
-        batch_size=1,
-        steps=lambda _: MOST_STEPS,
-        evaluate_every=lambda _: None,
-        checkpoint_every=lambda _: None,
-        keep_best=False,
-    )

@@ -55,7 +55,8 @@ class Membership:
     connection: to the server, beside the data path. give_up_after_s: of silence, until the server's process, the
     driver, counts as lost. session: the one that this rank was started with, where each rank
     brings its own; ranks compare them. remote: the run's own directory, if this machine does not see it.
-    begun_with: the run's fact `data_names`, if it is resumed from a checkpoint.
+    begun_with: the run's fact `data_names`, if it is resumed from a checkpoint. over_servers: whether servers keep the
+    run's parameters, as its driver says.
     """
 
     place: Place
@@ -67,6 +68,7 @@ class Membership:
     session: Session | None = None
     remote: RemoteDirectory | None = None
     begun_with: str = ""
+    over_servers: bool = False
 
     @property
     def server_life(self) -> str:
@@ -85,6 +87,7 @@ class Membership:
             connection=connection,
             give_up_after_s=welcome["give_up_after_s"],
             begun_with=welcome.get("begun_with", ""),
+            over_servers=bool(welcome.get("servers")),
         )
 
     def files(self) -> FileClient:

@@ -28,7 +28,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     """Train the run's session as one of its ranks. Raises what the user's code raises, and VolaryError."""
     place = member.place
     session = Session.read(member.directory.session)
-    if session.strategy.servers:
+    if member.over_servers:
         return run_served(session, member, recorder, pulse)
     device = device_for(session, place)
     with joined(member, recorder, device, session.strategy.backend, run_facts(session, member)) as group:

@@ -41,7 +41,7 @@ def worker_of(
     device = device_of(script.device, member.place)
     start = _Start(member, script, recorder, pulse, facts, doing, device)
     several = watched(recorder, member.directory.path) if script.strategy.workers > 1 else nullcontext()
-    with several, start.over_servers() if script.strategy.servers else start.in_group() as loop:
+    with several, start.over_servers() if member.over_servers else start.in_group() as loop:
         worker = Worker(loop, script, recorder, device, member.place.local_rank)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
         with closing(worker):

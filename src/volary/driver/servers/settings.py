@@ -1,0 +1,87 @@
+"""What a run's settings say of its servers: how many there are, where they start, and what their roster has to know."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from volary.consistency._base import Push
+from volary.engine._base import Launch
+from volary.run.directory import RunDirectory
+from volary.run.launch.meeting import Meeting
+from volary.server.roster.roster import RosterSettings
+from volary.session.script import Script
+from volary.session.spec import MOST_STEPS, Session, Strategy
+
+SERVER = [sys.executable, "-m", "volary.serving"]
+
+
+def is_elastic(strategy: Strategy) -> bool:
+    """Whether workers may come and go in a run of this strategy."""
+    return bool(strategy.servers and strategy.consistency.elastic)
+
+
+def are_colocated(strategy: Strategy) -> bool:
+    """Whether workers start the servers, each one beside itself."""
+    return bool(strategy.servers and isinstance(strategy.exchange.servers, str))
+
+
+def keeper_host(strategy: Strategy) -> str:
+    """The host of the roster and of servers beside it, which keep the parameters; empty if each worker does."""
+    return socket.gethostname() if strategy.servers else ""
+
+
+def launch_of_servers(directory: RunDirectory, strategy: Strategy, meeting: Meeting) -> Launch | None:
+    """All servers of a run, for its engine; None if there are none, or workers start them."""
+    if not strategy.servers or are_colocated(strategy):
+        return None
+    return Launch(
+        role="server",
+        directory=directory,
+        command=SERVER,
+        count=strategy.servers,
+        meeting=meeting,
+        beside=strategy.workers,
+        interface=strategy.interface,
+    )
+
+
+def roster_settings_of(task: Session | Script) -> RosterSettings | None:
+    """What the roster has to know of what the run is a run of; None if there are no servers, and so no roster."""
+    if not task.strategy.servers:
+        return None
+    return roster_settings_of_loop(task.strategy) if isinstance(task, Script) else roster_settings(task)
+
+
+def roster_settings(session: Session) -> RosterSettings:
+    """What the roster has to know of a session."""
+    strategy, train = session.strategy, session.train
+    return RosterSettings(
+        workers=strategy.workers,
+        servers=strategy.servers,
+        replicas=strategy.exchange.replicas,
+        give_up_after_s=strategy.give_up_after_s,
+        batch_size=session.data.batch_size,
+        steps=lambda per_epoch: train.steps or max(1, round((train.epochs or 0) * per_epoch)),
+        evaluate_every=session.evaluate.every.in_steps,
+        checkpoint_every=session.checkpoint.every.in_steps,
+        patience=session.evaluate.patience,
+        skip_corrupt=session.data.skip_corrupt,
+        keep_best=session.checkpoint.keep_best,
+        clip_norm=train.clip_norm if strategy.consistency.pushes is Push.GRADIENT else None,  # else workers clip
+    )
+
+
+def roster_settings_of_loop(strategy: Strategy) -> RosterSettings:
+    """The same of a loop of one's own: its workers say how large a batch is, and it ends when they do."""
+    return RosterSettings(
+        workers=strategy.workers,
+        servers=strategy.servers,
+        replicas=strategy.exchange.replicas,
+        give_up_after_s=strategy.give_up_after_s,
+        batch_size=1,
+        steps=lambda _: MOST_STEPS,
+        evaluate_every=lambda _: None,
+        checkpoint_every=lambda _: None,
+        keep_best=False,
+    )

@@ -1,0 +1,53 @@
+"""What can be known of a run before its directory is made, and without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from volary.comm.topology.topology import Topology
+from volary.data.idle import refuse_idle_workers
+from volary.driver.queued import queue_of
+from volary.driver.tasks.task import Task
+from volary.engine.local import LocalEngine
+from volary.errors import BadInput, SettingError
+from volary.run.checkpoint_files.store import writable
+from volary.run.directory import exists_already
+from volary.run.disk import refuse_unwritable
+from volary.run.machine.addresses import address_of
+from volary.session.spec import Session
+from volary.session.values.url import Url
+
+
+def check(task: Task) -> list[str]:
+    """What can be known before a run directory is made, and without torch. Returns warnings. Raises BadInput."""
+    check_input(task)
+    workers = task.strategy.workers
+    if (reason := task.engine.check(workers)) is not None:
+        raise BadInput(f"engine: {reason}")
+    try:  # the workers of a machine are one node; of others it is known once they meet
+        task.strategy.exchange.check(Topology.of(range(workers)) if isinstance(task.engine, LocalEngine) else None)
+    except SettingError as error:
+        raise BadInput(f"strategy.exchange: {error}") from None
+    if task.strategy.interface and queue_of(task.engine) is None:
+        address_of(task.strategy.interface)
+    return [*task.strategy.remarks, *task.engine.warnings(workers)]
+
+
+def check_place(task: Task) -> None:
+    """Whether `create` can make a run of the task, by trying and leaving nothing. Raises BadInput."""
+    folder, there = Path(task.run.folder), task.checkpoint.path
+    refuse_unwritable("run.folder", folder, make=True)
+    if isinstance(there, Path):
+        refuse_unwritable("checkpoint.path", there, make=True)
+    if task.run.name is not None and (folder / task.run.name).exists():
+        raise exists_already(folder / task.run.name)
+
+
+def check_input(task: Task) -> None:
+    """What can be known of a task whoever starts its workers. Raises BadInput."""
+    task.check()
+    if isinstance(task.checkpoint.path, Url):
+        writable(str(task.checkpoint.path))
+    if isinstance(task, Session) and hasattr(task.data.source, "count"):
+        count = task.data.source.count("train")
+        refuse_idle_workers(task.strategy.workers, task.data.batch_size, count)
