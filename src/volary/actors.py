@@ -30,7 +30,7 @@ OBJECT_STORE_BYTES = 80 << 20  # near the least that Ray takes: nothing of ours 
 
 @dataclass(frozen=True, kw_only=True)
 class ActorSettings:
-    """What is asked of Ray. address: of a cluster; empty: one is started here. cpus, gpus: of each process.
+    """Settings of Ray's processes. address: of a cluster; empty: one is started here. cpus, gpus: of a process.
 
     spread: over as many nodes as there are, or as few as hold all. bring: what is copied to each node, from the working
     directory. log: of what processes print that have no log of their own yet.
@@ -56,11 +56,11 @@ class ProcessActor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, command: Sequence[str], folder: str, variables: Mapping[str, str], log: str = "") -> int:
-        """Until it ends; its status. folder: empty: that of the actor, with what was brought. log: where it prints;
-        empty, or not seen here: into Ray's log of this actor.
+        """Run the command to its end; return its status. folder: empty: that of the actor, with what was brought. log:
+        where it prints; empty, or not seen here: into Ray's log of this actor.
 
-        It is killed once this machine's raylet is gone, which has started this actor: to Ray both are lost by then,
-        and nobody reaches them to end them.
+        It is killed once this machine's raylet is gone, which has started this actor: to Ray both are lost by then, and
+        nobody reaches them to end them.
         """
         raylet = os.getppid()
         with Path(log).open("ab") if log and Path(log).parent.is_dir() else nullcontext() as output:
@@ -124,7 +124,7 @@ def _serve(ray: Any, settings: ActorSettings, command: Sequence[str], brought: P
 
 
 def _gathered(bring: Sequence[str], into: Path) -> dict[str, Any]:
-    """What Ray is to have in the working directory of each actor: these files and folders, and nothing beside them."""
+    """Describe for Ray the working directory of each actor: these files and folders, and nothing beside them."""
     for name in bring:
         (into / name).parent.mkdir(parents=True, exist_ok=True)
         if Path(name).is_dir():
@@ -174,7 +174,7 @@ def _ray() -> Any:
 
 
 def scratch(pid: int) -> Path:
-    """Where a cluster that process `pid` has started keeps its sockets, whose paths must be short, and its logs."""
+    """The folder where the cluster of process `pid` keeps its sockets, whose paths must be short, and its logs."""
     return Path(tempfile.gettempdir(), f"volary-ray-{pid}")
 
 
@@ -215,7 +215,7 @@ def _nodes(ray: Any, group: Any, count: int) -> list[str]:
 
 
 def _place(rank: int, world_size: int, node: int = 0, local_rank: int = 0, beside: int = 0) -> dict[str, str]:
-    """As `volary.placement.ray` reads it. beside: 0 where it is not known."""
+    """A process's place, as `volary.placement.ray` reads it. beside: 0 if it is not known."""
     numbers = {"RANK": rank, "WORLD_SIZE": world_size, "NODE": node, "LOCAL_RANK": local_rank, "LOCAL_SIZE": beside}
     return {f"VOLARY_RAY_{name}": str(number) for name, number in numbers.items()}
 

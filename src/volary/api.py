@@ -94,7 +94,7 @@ class Result:
 
     @cached_property
     def values(self) -> list[Any]:
-        """What a launched function returned, by rank."""
+        """The values that a launched function returned, by rank."""
         from volary.train.state.state_file import unpacked
 
         files = sorted(self.directory.results.glob("rank-*.pt"), key=lambda file: int(file.stem[5:]))
@@ -184,7 +184,7 @@ def launch(
 
 
 def _travelling(function: Callable[..., Any] | str) -> tuple[str, dict[str, bytes]]:
-    """How workers find `function`, and the files that they need for it. Raises BadInput if they cannot."""
+    """Return how workers find `function`, and the files that they need for it. Raises BadInput if they cannot."""
     if isinstance(function, str):
         return UserObject.found_from(function, Path.cwd(), {}).reference, {}
     main = sys.modules.get("__main__")
@@ -207,7 +207,7 @@ def _refuse_arguments(function: Callable[..., Any] | str, args: Sequence[Any], k
 
 
 def reference_to(function: Callable[..., Any]) -> str:
-    """How a worker can import `function`, or a class. Raises BadInput if it cannot."""
+    """Return how a worker can import `function`, or a class. Raises BadInput if it cannot."""
     name = getattr(function, "__qualname__", "")
     if not (inspect.isfunction(function) or inspect.isclass(function)) or "<" in name:
         raise BadInput(

@@ -117,7 +117,7 @@ class _Measuring:
         return statistics.median(self._slowest([self._once(entrant.run) for _ in range(repeats)]))
 
     def _takes_too_long(self, known: dict[int, dict[str, float]], size_bytes: int) -> bool:
-        """By what the size before took; the first is always measured."""
+        """Judge by what the size before took; the first size is always measured."""
         if not known:
             return False
         last = max(known)
@@ -136,7 +136,7 @@ class _Measuring:
         return time.perf_counter() - begun
 
     def _slowest(self, values: Sequence[float]) -> list[float]:
-        """Each value's largest over all ranks: so that all decide alike."""
+        """The largest of each value over all ranks, so that all decide alike."""
         shared = torch.tensor(values, dtype=torch.float64)
         with peers_needed():
             distributed.all_reduce(shared, op=distributed.ReduceOp.MAX, group=self._process_group)

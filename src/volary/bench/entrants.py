@@ -54,7 +54,7 @@ class Entrant:
 
 
 class Field:
-    """What competes. Used alike on all ranks; root of what has one is rank 0."""
+    """The entrants that compete. All ranks use it alike; rank 0 is the root of collectives that have one."""
 
     def __init__(self, ranks: BenchRanks, topology: Topology) -> None:
         self._ranks, self._topology = ranks, topology

@@ -37,7 +37,7 @@ def run(command: Sequence[str], workers: int, output: IO[bytes] | None = None, t
 
 
 def _place(rank: int, workers: int, board: int) -> dict[str, str]:
-    """What Volary's own engine says to a worker, with the file in the place of a run's server."""
+    """The variables that Volary's own engine gives a worker, with the file in place of a run's server."""
     return {
         "VOLARY_RANK": str(rank),
         "VOLARY_WORLD_SIZE": str(workers),

@@ -46,7 +46,7 @@ class BenchRanks:
         self._whole, self._groups = whole, 0
 
     def group(self) -> Group:
-        """All of them, with a bulletin that nobody has written on; all ranks ask for theirs in the same order."""
+        """A group of all ranks, with a new bulletin; all ranks ask for theirs in the same order."""
         self._groups += 1
         return self._whole.within(f"{self._groups}")
 

@@ -104,7 +104,7 @@ def _wrote(file: Path, spans: list[Span]) -> str:
 
 
 def _say_journeys(found: list[Journey]) -> None:
-    """Those that took longest, if there are many, in their order."""
+    """Print the journeys that took longest, if there are many, in their order."""
     from volary.monitor.wording import clean, size
 
     if not found:

@@ -1,4 +1,4 @@
-"""In how many bytes gradients travel. One file per codec; its name is the setting's value. Guide: docs/codecs.md"""
+"""Codecs: gradients in fewer bytes. One file per codec; its name is the setting's value. Guide: docs/codecs.md"""
 
 from volary.plugins import Room
 

@@ -65,7 +65,7 @@ class Codec:
 
     @property
     def chooses(self) -> bool:
-        """Whether it depends on samples, workers or links: what is chosen is known once these are."""
+        """Whether it chooses by samples, workers or links: the choice is known once these are."""
         return len(self.leaves()) > 1
 
     @property
@@ -85,12 +85,12 @@ class Codec:
 
     @property
     def needs_gradients(self) -> bool:
-        """Whether nothing but gradients can travel so."""
+        """Whether only gradients can travel so."""
         return False
 
     @property
     def feedback(self) -> bool:
-        """Whether what a frame lost is added to the next values (error feedback), by whoever uses the codec."""
+        """Whether the codec's user adds what a frame lost to the next values (error feedback)."""
         return False
 
     def at(self, samples: int) -> Codec:
@@ -102,7 +102,7 @@ class Codec:
         return self
 
     def leaves(self) -> Sequence[Codec]:
-        """What a layer may travel by; as it is comes first if there is a choice."""
+        """The codecs that a layer may travel by; as it is comes first if there is a choice."""
         return (self,)
 
     def fits(self, layer: Layer) -> bool:
@@ -110,16 +110,16 @@ class Codec:
         return True
 
     def pick(self, layer: Layer, options: Sequence[Option]) -> tuple[Option, str]:
-        """Of what fits the layer, in the order of `leaves`, the one to take, and for people why."""
+        """Choose one of the options that fit the layer, in the order of `leaves`; say why, for people."""
         return options[0], "as set"
 
     def patterns(self) -> Iterable[str]:
-        """Those by which it finds a parameter's codec."""
+        """The patterns by which it finds a parameter's codec."""
         return ()
 
 
 class Encoded(Enum):
-    """What became of values that were to be encoded."""
+    """The outcome of encoding values."""
 
     WHOLE = auto()
     LEFT_OUT = auto()  # some were not finite: these count as zero, perhaps with what lies beside them
@@ -144,7 +144,7 @@ class FrameCodec(Codec, ABC):
 
     @property
     def momentum(self) -> float:
-        """Of what waits for its turn, in [0, 1) (momentum correction, Lin et al. 2018, arXiv:1712.01887, 3.2)."""
+        """The momentum of what waits, in [0, 1) (momentum correction, Lin et al. 2018, arXiv:1712.01887, 3.2)."""
         return 0.0
 
     def at(self, samples: int) -> FrameCodec:

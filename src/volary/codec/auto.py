@@ -1,4 +1,4 @@
-"""For each layer what is expected to be quickest (Poseidon's hybrid communication, Zhang et al., ATC 2017).
+"""Chooses for each layer what is expected to be quickest (Poseidon's hybrid communication, Zhang et al., ATC 2017).
 
 The choice is made before the first step: among workers by what links and codecs were measured to take
 (volary.exchange.choice), to servers by bytes.
@@ -40,7 +40,7 @@ class AutoCodec(Codec):
         return any(one.feedback for one in self.leaves())
 
     def leaves(self) -> Sequence[Codec]:
-        """As it is, as factors, by what is allowed."""
+        """As it is, as factors, or by any codec that is allowed."""
         return self._leaves
 
     @cached_property
@@ -49,7 +49,7 @@ class AutoCodec(Codec):
         return (FullPrecision(), SufficientFactors(), *(one for one in allowed if not one.exact))
 
     def pick(self, layer: Layer, options: Sequence[Option]) -> tuple[Option, str]:
-        """What takes least of the step; of equals the first."""
+        """Choose what takes least of the step; of equals the first."""
         best = min(options, key=lambda option: option.seconds)
         return best, _why(best, options)
 

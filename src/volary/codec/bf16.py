@@ -24,7 +24,7 @@ class Bf16(FrameCodec):
         return 4 * -(-rows * columns // 2)
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
-        """Write them rounded to nearest."""
+        """Write the values rounded to the nearest."""
         from volary.codec.kernels import halves
 
         return halves.encode(values, frame, halves.BF16)

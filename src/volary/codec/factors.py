@@ -38,11 +38,11 @@ class SufficientFactors(Codec):
         return (FullPrecision(), self)
 
     def fits(self, layer: Layer) -> bool:
-        """Its gradient is a sum of products."""
+        """Whether the layer's gradient is a sum of products."""
         return bool(layer.products)
 
     def pick(self, layer: Layer, options: Sequence[Option]) -> tuple[Option, str]:
-        """What loads a link with fewer bytes."""
+        """Choose what loads a link with fewer bytes."""
         if layer.products is None:
             return options[0], "it is small, or its gradient is no product of vectors"
         return min(options, key=lambda one: one.link_bytes), f"{layer.products:.0f} products a worker"

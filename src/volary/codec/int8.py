@@ -28,7 +28,7 @@ class Int8(FrameCodec):
         return whole * (4 + BLOCK) + (4 + 4 * -(-rest // 4) if rest else 0)
 
     def memory_values(self, rows: int, columns: int) -> int:
-        """How many frames there were: each is rounded by other numbers."""
+        """The count of frames so far: each is rounded by other random numbers."""
         return 1
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:

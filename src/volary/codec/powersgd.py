@@ -46,7 +46,7 @@ class PowerSgd(FrameCodec):
         return low_rank.encode(values, frame, memory)
 
     def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> Encoded:
-        """All in one call."""
+        """Encode with feedback in one call, if it is compiled."""
         from volary.codec.kernels import low_rank
         from volary.codec.kernels.compiled import compiled
 

@@ -68,7 +68,7 @@ class TopK(FrameCodec):
 
 
 def _bytes(count: int) -> int:
-    """Of the frame of a block of which so many values travel: an offset of 16 bits each, aligned, and the value."""
+    """Bytes of a block's frame if so many values travel: for each a 16-bit offset, aligned, and the value."""
     return 4 * ((count + 1) // 2 + count)
 
 

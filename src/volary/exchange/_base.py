@@ -28,7 +28,7 @@ class Exchange(Protocol):
     @property
     @abstractmethod
     def lacks(self) -> Mapping[Any, str]:
-        """What these settings have not."""
+        """The abilities that these settings lack, each with the reason."""
         ...
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Keeper(Protocol):
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """Both, by codec and route."""
+        """The bytes sent and received, by codec and route."""
         ...
 
     def push(self, chunk: int) -> None:
@@ -93,7 +93,7 @@ class Keeper(Protocol):
         ...
 
     def restore(self, states: Sequence[ResidualState]) -> None:
-        """Between two contributions: go on from what several workers had left out, whatever their buckets were.
+        """Between two contributions, continue from what several workers had left out, whatever their buckets were.
 
         The tensors are the keeper's from now on.
         """
@@ -141,7 +141,7 @@ class ReplicatedKeeper(Keeper, Protocol):
 
     @property
     def memory(self) -> Sequence[Memory]:
-        """Each buffer's, in their order."""
+        """The memory of each buffer, in their order."""
         ...
 
     def start(self, use: KeeperCallbacks) -> None:
@@ -176,5 +176,5 @@ class ReplicatedKeeper(Keeper, Protocol):
         ...
 
     def reorder(self, order: Sequence[int]) -> None:
-        """After `settle`: let chunks travel in this order, which must be the same on all ranks."""
+        """Let chunks travel in this order, after `settle`; it must be the same on all ranks."""
         ...

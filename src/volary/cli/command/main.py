@@ -1,4 +1,4 @@
-"""From arguments to an exit status: which errors are printed how."""
+"""Runs a verb: makes of arguments an exit status, and prints errors, each kind in its way."""
 
 from __future__ import annotations
 

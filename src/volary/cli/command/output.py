@@ -14,7 +14,9 @@ from volary.run.disk import refuse_unwritable
 
 
 def new_file(path: Path, option: str) -> Path:
-    """Where a verb is to write. Raises BadInput if something is there already, or no file can be made there."""
+    """Check that a verb can make a file at `path`, and return that. Raises BadInput if something is there, or none can
+    be made.
+    """
     if path.exists():
         raise BadInput(f"{path} exists already; choose another with {option}")
     refuse_unwritable(option, path.parent)

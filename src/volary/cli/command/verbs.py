@@ -18,7 +18,7 @@ def names() -> list[str]:
 
 
 def summary(name: str) -> str:
-    """What the verb does, in a line: the first of its file."""
+    """Say what the verb does, in a line: the first line of its file."""
     with (FOLDER / f"{name}.py").open(encoding="utf-8") as file:
         return file.readline().strip().strip('"')
 

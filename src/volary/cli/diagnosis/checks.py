@@ -48,7 +48,7 @@ def findings(machine: Machine) -> list[Finding]:
 
 
 def available() -> dict[str, dict[str, tuple[str, ...]]]:
-    """For each setting that names a plug-in: the names that are built, and those that are known and planned."""
+    """The names that are built, and those that are known and planned, for each setting that names a plug-in."""
     return {
         setting: {"built": tuple(room.names()), "planned": tuple(n for n in room.planned if n not in room.names())}
         for setting, room in ((setting, choice.open()) for setting, choice in choices())

@@ -17,7 +17,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """What torch was built with and sees. built_for: cpu, or the version of CUDA. accelerators: their names."""
+    """The build of torch, and what it sees. built_for: cpu, or the version of CUDA. accelerators: their names."""
 
     version: str
     built_for: str

@@ -62,7 +62,7 @@ def read(tensor: Tensor, kind: type[np.generic] = np.float32) -> NDArray[Any]:
 
 @kernel
 def largest_magnitude(bits: NDArray[np.uint32]) -> np.uint32:
-    """Its bits, of the bits of floats: NaN is above infinity, and both above all others."""
+    """The bits of the largest magnitude, from bits of floats: NaN is above infinity, and both are above all others."""
     largest = np.uint32(0)
     for place in range(bits.size):
         largest = max(largest, bits[place] & MAGNITUDE)

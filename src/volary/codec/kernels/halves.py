@@ -19,7 +19,7 @@ REBASE = np.float32(2.0**112)  # the exponents of fp32 and fp16 are counted from
 
 @kernel
 def _largest(bits: NDArray[Any]) -> np.uint16:
-    """Of magnitudes, whose order is that of their bits."""
+    """The largest of magnitudes, whose order is that of their bits."""
     largest = np.uint16(0)
     for i in range(bits.size):
         largest = max(largest, bits[i] & MAGNITUDE)

@@ -89,7 +89,7 @@ def _encode_far(values: Tensor, most: float, frame: Tensor, memory: Tensor) -> N
 
 
 def _magnitude(values: Tensor) -> float:
-    """Of the largest value; NaN if one is."""
+    """The magnitude of the largest value; NaN if one is NaN."""
     if not values.numel():
         return 0.0
     if compiled(values):
@@ -98,7 +98,7 @@ def _magnitude(values: Tensor) -> float:
 
 
 def _as_float(magnitude: np.uint32) -> float:
-    """Of its bits, whose order is that of magnitudes; NaN is above all."""
+    """The magnitude with these bits, whose order is that of magnitudes; NaN is above all."""
     return float(np.uint32(magnitude).view(np.float32))
 
 
@@ -179,7 +179,7 @@ def _iterate_by_loops(values: Values, frame: Values, memory: Values, rows: int, 
 
 @kernel
 def _begin(before: Values, right: Values) -> None:
-    """Where the frame before ended; fixed directions where that is zeros. Each row's magnitudes sum to 1 at most."""
+    """Begin where the frame before ended; at fixed directions if that is zeros. A row's magnitudes sum to at most 1."""
     rank, columns = right.shape
     for number in range(rank):
         total = 0.0

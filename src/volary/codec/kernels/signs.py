@@ -192,5 +192,5 @@ def _decode_rows(frames: Tensor, columns: int) -> Tensor:
 
 
 def _places(like: Tensor) -> Tensor:
-    """Of the bits in words, one below the other."""
+    """The places of bits in words, one below the other."""
     return torch.arange(32, device=like.device).view(32, 1)

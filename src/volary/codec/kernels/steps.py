@@ -77,7 +77,7 @@ def _encode(values: NDArray[Any], frame: NDArray[Any], memory: NDArray[Any], blo
 
 @kernel
 def _largest(bits: NDArray[Any], out: NDArray[Any]) -> np.uint32:
-    """Of magnitudes, whose order is that of their bits; NaN is above all."""
+    """The largest of magnitudes, whose order is that of their bits; NaN is above all."""
     largest = np.uint32(0)
     for i in range(bits.size):
         largest = max(largest, bits[i] & MAGNITUDE)

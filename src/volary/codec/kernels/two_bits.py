@@ -59,7 +59,7 @@ def _encode(values: Values, frame: Words, block: int, fixed: float) -> bool:
 
 @summing_kernel
 def _squares(values: Values) -> float:
-    """Their sum; of 64 bits, so that it is finite if they are."""
+    """The sum of squares; of 64 bits, so that it is finite if they are."""
     total = 0.0
     for place in range(values.size):
         total += np.float64(values[place]) * np.float64(values[place])

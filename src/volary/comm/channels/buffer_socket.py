@@ -73,7 +73,7 @@ class BufferSocket:
             self.received_bytes += len(memory)
 
     def _taken(self, memory: memoryview) -> int:
-        """How many bytes at the beginning of `memory` were here already."""
+        """Take bytes that are here already to the beginning of `memory`; return how many."""
         count = min(len(memory), len(self._ahead))
         memory[:count], self._ahead = self._ahead[:count], self._ahead[count:]
         return count

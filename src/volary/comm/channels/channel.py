@@ -18,8 +18,8 @@ Place: TypeAlias = Callable[[bytes], Payload | None]
 
 @dataclass(frozen=True)
 class Credentials:
-    """What the two ends of a channel prove to each other: that they have the run's key, and that the one that listens
-    is server number `server` of this `life` of the run. security: what is encrypted; whoever wants more has it.
+    """The proof between the two ends of a channel: they have the run's key, and the one that listens is server number
+    `server` of this `life` of the run. security: what is encrypted; the end that wants more gets it.
 
     stall_s: within a message, how long the other side may take nothing, or give nothing.
     """
@@ -32,12 +32,12 @@ class Credentials:
 
 
 def payload_bytes(header: bytes) -> int:
-    """How many bytes follow this header."""
+    """The number of bytes that follow this header."""
     return int.from_bytes(header[-8:], "little")
 
 
 class Message(Protocol):
-    """What has been received. payload: where it was to be placed, or the sender's own memory, to be left unchanged."""
+    """A received message. payload: in its place, or the sender's own memory, which must be left unchanged."""
 
     @property
     def header(self) -> bytes:
@@ -46,12 +46,12 @@ class Message(Protocol):
 
     @property
     def payload(self) -> Payload | None:
-        """None where there is none, or it was read past."""
+        """The payload; None if there is none, or it was skipped."""
         ...
 
     @property
     def lent(self) -> bool:
-        """Whether it is the sender's memory."""
+        """Whether the payload is the sender's memory."""
         ...
 
     def release(self) -> None:
@@ -60,7 +60,7 @@ class Message(Protocol):
 
 
 class Channel(Protocol):
-    """One connection. sent_bytes, received_bytes: put on and taken off a wire so far; what is lent counts nothing.
+    """One connection. sent_bytes, received_bytes: put on and taken off a wire so far; lent memory counts nothing.
 
     One thread may send while another receives.
     """

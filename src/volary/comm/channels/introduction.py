@@ -22,12 +22,12 @@ HANDSHAKE_S = 5.0  # from accepting a connection until its hello
 
 
 def service(server: int) -> str:
-    """What a server is asked for, and proves to be."""
+    """The name of the service that a server proves to be."""
     return f"server {server}"
 
 
 class Introduction(Struct, frozen=True, forbid_unknown_fields=True):
-    """What each side says of itself. machine: where it can share memory, "" if it does not want to."""
+    """Each side's words about itself. machine: where it can share memory, "" if it does not want to."""
 
     hello: dict[str, Any]
     machine: str
@@ -79,7 +79,7 @@ class _Frames:
         self._sock, self._deadline = sock, deadline
 
     def address(self) -> str:
-        """Of the other side; there is none any more where that died before it took the connection."""
+        """The other side's address. Raises ConnectionLost if that died before it took the connection."""
         with self._bounded():
             return str(self._sock.getpeername()[0])
 

@@ -1,4 +1,4 @@
-"""Everybody's share to all."""
+"""All-gather: all ranks get every rank's share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _direct(links: Links, data: Tensor, topology: Topology) -> None:
 
 
 def _ring(links: Links, data: Tensor, topology: Topology) -> None:
-    """In pieces, around rings between nodes (Patarasuk & Yuan 2009); what comes to a node goes to all of it."""
+    """Send in pieces, around rings between nodes (Patarasuk & Yuan 2009); what comes to a node goes to all of it."""
     _spread(links, data, between_nodes(links.rank, topology))
 
 

@@ -1,4 +1,4 @@
-"""One rank's values to all."""
+"""Broadcast: all ranks get one rank's values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broadcast(links: Links, values: Tensor, root: int, topology: Topology, algor
 
 
 def piece_bytes(size_bytes: int) -> int:
-    """Of what travels down a line, for a tensor of that size."""
+    """Bytes of a piece that travels down a line, for a tensor of that size."""
     return min(MOST_PIECE_BYTES, max(LEAST_PIECE_BYTES, size_bytes // PIECES))
 
 
@@ -43,7 +43,7 @@ def _tree(links: Links, data: Tensor, root: int, topology: Topology) -> None:
 
 
 def _chain(links: Links, data: Tensor, root: int, topology: Topology) -> None:
-    """In pieces, down a line: every link carries the values once, and all at the same time."""
+    """Send in pieces, down a line: every link carries the values once, and all at the same time."""
     _down(links, data, trees.line(links.rank, root, topology), piece_bytes(data.numel()))
 
 

@@ -18,7 +18,7 @@ _Way = TypeVar("_Way", bound=Callable[..., None])
 
 
 def flat(values: Tensor) -> Tensor:
-    """All values as (numel,), in place. Raises SettingError if they do not lie in one piece of the machine's memory."""
+    """View values as (numel,), in place. Raises SettingError if they are not in one piece of the machine's memory."""
     if values.device.type != "cpu":
         raise SettingError(f"a collective was given a tensor on {values.device}; accepted: on the cpu")
     if not values.is_contiguous():
@@ -27,7 +27,7 @@ def flat(values: Tensor) -> Tensor:
 
 
 def summable(values: Tensor) -> Tensor:
-    """As `flat`, (numel,). Raises SettingError also if values of their dtype are not summed."""
+    """View values as `flat` does, (numel,). Raises SettingError also if values of their dtype are not summed."""
     if values.dtype not in SUMMABLE:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in SUMMABLE)
         raise SettingError(f"a sum was asked of {str(values.dtype).removeprefix('torch.')}; accepted: {known}")

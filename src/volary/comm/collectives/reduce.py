@@ -1,4 +1,4 @@
-"""The sum of all ranks' values to one."""
+"""Reduce: one rank gets the sum of all ranks' values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _tree(links: Links, data: Tensor, root: int, topology: Topology) -> None:
 
 
 def _chain(links: Links, data: Tensor, root: int, topology: Topology) -> None:
-    """In pieces, up a line: every link carries the values once, and all at the same time."""
+    """Send in pieces, up a line: every link carries the values once, and all at the same time."""
     _up(links, data, trees.line(links.rank, root, topology), piece_bytes(data.nbytes))
 
 

@@ -1,4 +1,4 @@
-"""To each rank the sum of its share."""
+"""Reduce-scatter: each rank gets the sum of its share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _direct(links: Links, data: Tensor, topology: Topology) -> None:
 
 
 def _ring(links: Links, data: Tensor, topology: Topology) -> None:
-    """In pieces: a node adds up, and its sums go around rings between nodes (Patarasuk & Yuan 2009)."""
+    """Send in pieces: a node adds up, and its sums go around rings between nodes (Patarasuk & Yuan 2009)."""
     _collect(links, data, between_nodes(links.rank, topology))
 
 

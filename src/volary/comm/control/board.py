@@ -38,7 +38,7 @@ class Get(_Request, frozen=True):
 
 
 class Wait(_Request, frozen=True):
-    """As Get, without the values. Reply: None."""
+    """Wait as Get does, without the values. Reply: None."""
 
     keys: list[str]
     wait_s: float
@@ -118,11 +118,11 @@ class Board:
         self._waiters: list[_Waiter] = []
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
-        """Nothing is asked of who comes here beyond the key."""
+        """Accept the client: nothing is asked of it beyond the key."""
         return ()
 
     def closed(self, peer: int, now: float) -> Replies:
-        """What a client wrote stays; what it waited for is forgotten."""
+        """Keep what the client wrote; forget what it waited for."""
         self._waiters = [w for w in self._waiters if w.peer != peer]
         return ()
 
@@ -187,7 +187,7 @@ class Board:
             raise _Refused(f"the value under {key!r} is no integer") from None
 
     def _write(self, values: dict[str, bytes]) -> None:
-        """All or none of them."""
+        """Write all of them or none."""
         grown = sum(_size(key, value) for key, value in values.items())
         grown -= sum(_size(key, self._values[key]) for key in values if key in self._values)
         if self.total_bytes + grown > self._limit_bytes:

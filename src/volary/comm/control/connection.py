@@ -96,7 +96,7 @@ class Connection:
 
     @property
     def descriptor(self) -> int:
-        """Of its socket; -1 once it is closed."""
+        """The descriptor of its socket; -1 once it is closed."""
         return self._sock.fileno()
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ class NobodyThere(ConnectionLost):
 
 
 class BadFrame(VolaryError):
-    """What arrived is not a frame, or announces more bytes than are accepted."""
+    """The bytes that arrived are not a frame, or announce more bytes than are accepted."""
 
 
 class BadMessage(VolaryError):

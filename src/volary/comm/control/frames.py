@@ -46,7 +46,7 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """What was fed and not yet taken."""
+        """The number of bytes that were fed and not yet taken."""
         return len(self._pending)
 
     def feed(self, data: bytes) -> None:

@@ -80,7 +80,7 @@ def checked_key(key: bytes) -> bytes:
 
 
 class Transcript(NamedTuple):
-    """What both sides have said, byte for byte, before anything is proved."""
+    """The messages of both sides, byte for byte, before anything is proved."""
 
     opening: bytes
     challenge: bytes
@@ -102,7 +102,7 @@ class DirectionKeys(NamedTuple):
 
 
 class _Secret:
-    """One side's half of the secret of one connection. Raises BadFrame where the other half is none."""
+    """One side's half of the secret of one connection. Raises BadFrame if the other side's half is none."""
 
     def __init__(self) -> None:
         # costs 20 ms, which `volary --help` need not pay
@@ -112,7 +112,7 @@ class _Secret:
         self.share = self._private.public_key().public_bytes_raw()
 
     def keys(self, key: bytes, transcript: Transcript, other: bytes) -> tuple[bytes, bytes]:
-        """Of what the server sends, and of what the client sends."""
+        """The keys of what the server sends, and of what the client sends."""
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -147,7 +147,7 @@ class ServerSide:
         return self._judge(self._opening, decode_as(body, ClientProof).proof)
 
     def keys(self) -> DirectionKeys:
-        """For what follows, once the service is known. Raises BadFrame."""
+        """The keys for what follows, once the service is known. Raises BadFrame."""
         assert self._opening and self._secret, "the client has not opened the handshake"
         return DirectionKeys(*self._secret.keys(self._key, self._transcript, self._opening.share))
 
@@ -220,7 +220,7 @@ class ClientSide:
         return life
 
     def keys(self) -> DirectionKeys:
-        """For what follows, once the verdict is a yes. Raises BadFrame."""
+        """The keys for what follows, once the verdict is a yes. Raises BadFrame."""
         assert self._challenge, "the server has not answered the opening"
         server, client = self._secret.keys(self._key, self._transcript, self._challenge.share)
         return DirectionKeys(client, server)

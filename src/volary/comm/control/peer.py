@@ -33,7 +33,7 @@ class Peer:
 
     @property
     def events(self) -> int:
-        """What to wait for: readable unless it lags behind with reading, writable while there is output."""
+        """The events to wait for: readable unless it lags behind with reading, writable while there is output."""
         reading = selectors.EVENT_READ if self.waiting_bytes < _PAUSE_BYTES else 0
         return reading | (selectors.EVENT_WRITE if self._output else 0)
 

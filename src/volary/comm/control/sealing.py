@@ -22,13 +22,13 @@ Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
 def stays_here(address: str) -> bool:
-    """Whether what is sent to `address` leaves this machine by no wire: it is of loopback."""
+    """Whether messages to `address` stay on this machine: it is a loopback address."""
     found = ipaddress.ip_address(address.partition("%")[0])
     return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
 def encrypts(security: Security, address: str) -> bool:
-    """Whether what is said to `address` is to be encrypted: "always", or "encrypted" where it leaves this machine."""
+    """Whether messages to `address` are to be encrypted: "always", or "encrypted" if they leave this machine."""
     return security == "always" or (security == "encrypted" and not stays_here(address))
 
 
@@ -51,7 +51,7 @@ class Seal:
         return self._cipher.encrypt(self._nonce(), data, known)
 
     def open(self, data: Bytes, known: Bytes = b"") -> bytes:
-        """What was sealed. Raises BadFrame if this is not the next thing that the other side sealed."""
+        """Open what was sealed. Raises BadFrame if this is not the next thing that the other side sealed."""
         try:
             return self._cipher.decrypt(self._nonce(), data, known)
         except (self._invalid, ValueError):

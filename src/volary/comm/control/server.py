@@ -30,7 +30,7 @@ _ACCEPTS = 32  # connections taken in one go, so that a flood leaves time for th
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a server gives to whom."""
+    """The bounds of a server, in seconds, connections and bytes."""
 
     handshake_s: float = 5.0  # from accepting a connection until its hello
     strangers: int = 64  # connections that have not proved the key; one more, and the oldest of them goes

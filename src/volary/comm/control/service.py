@@ -14,10 +14,10 @@ CLOSE: Final = object()  # as a message: close this peer's connection once all b
 
 @dataclass(frozen=True)
 class GiveUpAfter:
-    """As a message: this peer's connection ends once its machine has not answered for so long, whatever the peer does.
+    """A message that ends this peer's connection once its machine has not answered for so long, whatever the peer does.
 
-    None: as long as the system has it. For peers that read as soon as something comes: the kernel also counts the time
-    in which one leaves it unread.
+    None: the system's own bound. It suits peers that read as soon as something comes: the kernel also counts the time
+    for which one leaves it unread.
     """
 
     seconds: float | None

@@ -98,7 +98,7 @@ class FileClient:
         self._answer(FileKept)
 
     def take_up(self) -> TakenUp:
-        """Which checkpoint the run goes on from."""
+        """Ask which checkpoint the run continues from."""
         self._send(TakeUp())
         return self._answer(TakenUp)
 

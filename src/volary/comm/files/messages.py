@@ -20,7 +20,7 @@ Role = Literal["worker", "server"]
 
 
 class FilesHello(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose files they are. number: a worker's rank, or a server's number."""
+    """Says whose files these are. number: a worker's rank, or a server's number."""
 
     role: Role
     number: Annotated[int, Meta(ge=0, le=2**31)]
@@ -62,7 +62,7 @@ class CommitFiles(Struct, frozen=True, tag=True):
 
 
 class TakeUp(Struct, frozen=True, tag=True):
-    """Which checkpoint does the run go on from? Answered by `TakenUp` or `FileRefused`."""
+    """Asks which checkpoint the run continues from. Answered by `TakenUp` or `FileRefused`."""
 
 
 class GetFile(Struct, frozen=True, tag=True):
@@ -73,13 +73,13 @@ class GetFile(Struct, frozen=True, tag=True):
 
 
 class GetGiven(Struct, frozen=True, tag=True):
-    """One of `GIVEN`. Answered as `GetFile`."""
+    """Asks for one of `GIVEN`. Answered as `GetFile`."""
 
     name: str
 
 
 class FileKept(Struct, frozen=True, tag=True):
-    """It is on the driver's disk, whole."""
+    """Says that the file is on the driver's disk, whole."""
 
 
 class FileRefused(Struct, frozen=True, tag=True):

@@ -25,7 +25,7 @@ def add_up(tensor: Tensor, group: Group) -> None:
 
 
 def adding_up(tensor: Tensor, group: Group) -> Callable[[], None]:
-    """As `add_up`, beside what follows: `tensor`, of any shape, is the sum once what is returned has been called."""
+    """Begin an `add_up`; call the returned function to wait for it: then `tensor`, of any shape, is the sum."""
     with peers_needed():
         work = distributed.all_reduce(tensor, group=group.process_group, async_op=True)
 
@@ -37,7 +37,7 @@ def adding_up(tensor: Tensor, group: Group) -> Callable[[], None]:
 
 
 def gather(tensor: Tensor, group: Group) -> Tensor:
-    """Every rank's `tensor` (...) by rank: (group.size, ...)."""
+    """Return every rank's `tensor` (...) by rank: (group.size, ...)."""
     everybody = [torch.empty_like(tensor) for _ in range(group.size)]
     with peers_needed():
         distributed.all_gather(everybody, tensor, group=group.process_group)
@@ -45,7 +45,7 @@ def gather(tensor: Tensor, group: Group) -> Tensor:
 
 
 def gather_plain(value: Any, group: Group) -> list[Any]:
-    """Every rank's `value`, of what JSON knows, by rank. Nothing but the ranks themselves is needed for it."""
+    """Return every rank's `value`, of JSON's types, by rank. It needs only the ranks themselves."""
     if group.size == 1:
         return [value]
     own = torch.frombuffer(bytearray(msgspec.json.encode(value)), dtype=torch.uint8)

@@ -42,7 +42,7 @@ def register(address: str = "127.0.0.1") -> None:
 
 
 def address() -> str:
-    """Of this machine, that groups made from now on listen on."""
+    """This machine's address that groups made from now on listen on."""
     return _address
 
 
@@ -55,7 +55,7 @@ def cut() -> int:
 
 
 def forget() -> None:
-    """After all groups are destroyed: their connections are no longer ours to cut."""
+    """Forget all connections, after all groups are destroyed: they are no longer ours to cut."""
     _meshes.clear()
 
 

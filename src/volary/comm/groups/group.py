@@ -43,7 +43,7 @@ class Bulletin(Protocol):
         ...
 
     def read(self, topic: str, rank: int) -> Any:
-        """What `rank` posts under `topic`; waits for it."""
+        """Return what `rank` posts under `topic`; wait for it."""
         ...
 
     def share(self, topic: str, value: Any) -> list[Any]:
@@ -84,7 +84,7 @@ class Group:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank acts for the group: it decides for all, writes, and says what is to be said once."""
+        """Whether this rank acts for the group: it decides for all, writes, and reports what is reported once."""
         return leads(self.rank)
 
     @property
@@ -94,7 +94,7 @@ class Group:
 
     @property
     def process_group(self) -> dist.ProcessGroup:
-        """For the functions of `torch.distributed`: None would mean torch's default group there."""
+        """The group for functions of `torch.distributed`; never None, which would mean torch's default group there."""
         assert self._process_group is not None, "a rank alone communicates with nobody"
         return self._process_group
 

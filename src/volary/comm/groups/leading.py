@@ -1,4 +1,4 @@
-"""What one rank decides for all of its group."""
+"""Decisions that one rank makes for all of its group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def from_leader(bulletin: Bulletin, topic: str, decide: Callable[[], Any]) -> Any:
-    """What the leader decides, on all ranks: it posts that, of what JSON knows, under `topic`. A collective call."""
+    """Return the leader's decision, on all ranks: it posts that, of JSON's types, under `topic`. A collective call."""
     if leads(bulletin.rank):
         bulletin.post(topic, decide())
     return bulletin.read(topic, LEADER)

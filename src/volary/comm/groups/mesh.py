@@ -94,7 +94,7 @@ class MeshMessage:
         self._waiting.acquire()
 
     def arrive(self, lost: str = "") -> None:
-        """It is here, or never comes. Once."""
+        """Note that it is here, or never comes. Called once."""
         self.lost = lost
         self._waiting.release()
 

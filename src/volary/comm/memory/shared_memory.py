@@ -63,7 +63,7 @@ class Segment:
         return cls(os.open(f"/proc/{int(process)}/fd/{int(descriptor)}", os.O_RDWR), size_bytes)
 
     def close_address(self) -> None:
-        """Nobody else will attach: what is mapped stays mapped."""
+        """Let nobody else attach; what is mapped stays mapped."""
         os.close(self._descriptor)
 
 
@@ -82,7 +82,7 @@ class Rounds:
 
     @staticmethod
     def size_bytes(world_size: int) -> int:
-        """Bytes that the counters take."""
+        """The bytes that the counters take."""
         return world_size * LINE_BYTES
 
     def meet(self) -> None:

@@ -35,7 +35,7 @@ class NodeBarrier:
 
     @staticmethod
     def size_bytes(ranks: Sequence[int]) -> int:
-        """Bytes that the counters take."""
+        """The bytes that the counters take."""
         return len(ranks) * LINE_BYTES
 
     def arrive(self) -> int:

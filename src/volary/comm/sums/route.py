@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BufferShape:
-    """What a buffer needs memory for: `numel` values of `dtype` on `device`."""
+    """The shape of a buffer, which needs memory for `numel` values of `dtype` on `device`."""
 
     numel: int
     dtype: torch.dtype
@@ -59,17 +59,17 @@ class Route(Protocol):
 
     @property
     def sent_bytes(self) -> int:
-        """What this process put on the wire since it started."""
+        """Bytes that this process put on the wire since it started."""
         ...
 
     @property
     def received_bytes(self) -> int:
-        """What this process took off the wire since it started."""
+        """Bytes that this process took off the wire since it started."""
         ...
 
     @property
     def memory(self) -> Sequence[Memory]:
-        """Each buffer's, in the order of their shapes."""
+        """The memory of each buffer, in the order of their shapes."""
         ...
 
     def sum_up(self, buffer: int, start: int, end: int) -> Arrival:

@@ -78,7 +78,7 @@ class SharedSum:
         segment.close_address()
 
     def mine(self, index: int) -> Tensor:
-        """Where this rank's contribution to bucket `index` is written: (numel,)."""
+        """The memory of this rank's contribution to bucket `index`: (numel,)."""
         return self.boards[index].contributions[self._rank]
 
     def sum_up(self) -> None:

@@ -1,6 +1,6 @@
-"""What links carried when an earlier run measured them: kept in rank 0's cache, by all that tells links apart.
+"""Rates of links that an earlier run measured: kept in rank 0's cache, by all that tells links apart.
 
-Nobody believes it unseen: whoever takes it up measures all pairs again, shortly, and compares.
+Nobody trusts them unseen: a run that uses them measures all pairs again, shortly, and compares.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class KeptRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one set of machines. volary: the version that measured. rates: node, node, bytes per second each way.
+    """Rates of one set of machines. volary: the version that measured. rates: node, node, bytes per second each way.
 
     subnetworks: the groups of nodes that were found, twice; empty if there are none.
     """
@@ -40,7 +40,7 @@ class KeptRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(bulletin: Bulletin, topology: Topology) -> KeptRates | None:
-    """What rank 0 has kept of these links, alike on all ranks; None if nothing, or by another version."""
+    """Return the rates that rank 0 has kept of these links, on all ranks; None if none, or of another version."""
 
     def kept() -> Any:
         known = _read().get(_key(topology))
@@ -64,7 +64,7 @@ def keep(topology: Topology, rates: dict[tuple[int, int], float], subnetworks: G
 
 
 def own_link(address: str) -> str:
-    """What this machine's link is known by: its address, interface, and nominal rate in Mbit/s (0: not known)."""
+    """Describe this machine's link: its address, interface, and nominal rate in Mbit/s (0: not known)."""
     import psutil
 
     entries = psutil.net_if_addrs().items()

@@ -1,4 +1,4 @@
-"""From one rank to another: tensors between two ranks of a group, counted."""
+"""Links: they carry tensors between two ranks of a group, and count the bytes."""
 
 from __future__ import annotations
 

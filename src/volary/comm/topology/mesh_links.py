@@ -1,4 +1,4 @@
-"""From one rank to another over the group's mesh: what small messages take the least CPU time by."""
+"""Links over the group's mesh: small messages take the least CPU time this way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Sent:
 
 
 class MeshLinks:
-    """As `volary.comm.topology.links.Links`, for contiguous bytes of this machine's memory. A collective call."""
+    """Links as `volary.comm.topology.links.Links`, for contiguous bytes in this machine's memory. A collective call."""
 
     def __init__(self, group: Group) -> None:
         self.rank, self.size = group.rank, group.size

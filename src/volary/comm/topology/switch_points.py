@@ -1,6 +1,6 @@
-"""From which size on which way of a collective is the fastest here: as it was measured, kept for later runs.
+"""The sizes from which on one way of a collective is the fastest here: measured, and kept for later runs.
 
-They lie in the user's cache directory, for each set of machines by itself. `volary bench collectives` writes them.
+They are in the user's cache directory, for each set of machines by itself. `volary bench collectives` writes them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SwitchPoints:
 
     @classmethod
     def of(cls, times: Mapping[str, Mapping[int, Mapping[str, float]]]) -> SwitchPoints:
-        """From seconds, by collective, size in bytes and way."""
+        """Make switch points of seconds, by collective, size in bytes and way."""
         ways = {collective: _points(sizes) for collective, sizes in times.items()}
         return cls(ways, {collective: max(sizes) for collective, sizes in times.items()})
 
@@ -68,13 +68,13 @@ def file() -> Path:
 
 
 def key(topology: Topology, backend: str) -> str:
-    """What the figures are kept under: the hosts, how many ranks each has, and what connects them."""
+    """The key that the figures are kept under: the hosts, how many ranks each has, and what connects them."""
     hosts = [f"{host}*{len(ranks)}" for host, ranks in zip(topology.hosts, topology.nodes, strict=True)]
     return f"{backend}: {' '.join(hosts)}"
 
 
 def load(topology: Topology, backend: str) -> SwitchPoints | None:
-    """Those kept for such ranks; None if nothing was measured, by another version, or on links of another speed.
+    """Load what was kept for such ranks; None if nothing was measured, or by another version, or at another link speed.
 
     A damaged file is ignored.
     """

@@ -42,14 +42,14 @@ class Topology:
 
     @classmethod
     def of(cls, *nodes: Sequence[int], subnetworks: Sequence[Sequence[int]] = ()) -> Topology:
-        """These nodes, called node0 and so on, in these sub-networks, or in one."""
+        """A topology of these nodes, called node0 and so on, in these sub-networks, or in one."""
         groups = tuple(tuple(group) for group in subnetworks) or (tuple(range(len(nodes))),)
         hosts = tuple(f"node{number}" for number in range(len(nodes)))
         return cls(tuple(tuple(ranks) for ranks in nodes), hosts, groups, source="given", links=hosts)
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """All ranks: those of a node one after the other, and so the nodes of a sub-network."""
+        """All ranks, in order: the ranks of a node follow each other, and so do the nodes of a sub-network."""
         return tuple(rank for nodes in self.subnetworks for node in nodes for rank in self.nodes[node])
 
     @property

@@ -16,7 +16,7 @@ class Transport(Protocol):
     """
 
     def memory(self, size_bytes: int) -> Payload:
-        """As `Channel.memory`, before there is a channel."""
+        """Give memory as `Channel.memory` does, before there is a channel."""
         ...
 
     def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:

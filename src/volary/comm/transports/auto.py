@@ -11,7 +11,7 @@ from volary.comm.channels.channel import Channel, Credentials, Listener, Payload
 
 @dataclass(frozen=True, kw_only=True)
 class AutoTransport:
-    """What `shared` does on one machine, and `tcp` elsewhere; see `_base.Transport`. Any of the three may connect."""
+    """Does as `shared` on one machine, and as `tcp` elsewhere; see `_base.Transport`. Any of the three may connect."""
 
     def memory(self, size_bytes: int) -> Payload:
         from volary.comm.channels.segments import memory

@@ -12,7 +12,7 @@ from volary.errors import SettingError
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """Between processes of one machine alone; see `_base.Transport`. What does not lie in `memory` is sent as bytes."""
+    """Connects processes of one machine only; see `_base.Transport`. What is not in `memory` is sent as bytes."""
 
     def memory(self, size_bytes: int) -> Payload:
         from volary.comm.channels.segments import memory
@@ -27,7 +27,7 @@ class Shared:
     def connect(
         self, address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float
     ) -> Channel:
-        """As `_base.Transport` says; raises SettingError if the other side is not on this machine."""
+        """Connect as `_base.Transport` says; raises SettingError if the other side is not on this machine."""
         from volary.comm.channels.connections import connect
         from volary.comm.channels.lending import LendingChannel
 

@@ -1,4 +1,4 @@
-"""Which gradients travel together: small parameters in one bucket, a large one in a bucket of its own."""
+"""Chooses which gradients travel together: small parameters in one bucket, a large one in a bucket of its own."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def pushed(codec: Codec, module: nn.Module, samples: int, servers: int) -> dict[str, Representation]:
-    """To servers, of each parameter that does not travel as it is: its representation from the first step to the last.
+    """Choose, for all steps, the representations of those parameters that do not travel to servers as they are.
 
     Workers and servers find the same, each for itself: it goes by shapes, by the `samples` whose gradients are pushed
     at once (0: something else is pushed, which is no sum of products), and by the bytes that a worker sends to all

@@ -9,7 +9,7 @@ APART = 1 / 3  # of the shorter of work and wire: while forward runs, no gradien
 
 @dataclass(frozen=True)
 class LinkCosts:
-    """What ranks send over: `ranks` in all, `local` of them on the busiest node, which share its link.
+    """The links between `ranks` ranks, `local` of which are on the busiest node and share its link.
 
     bytes_per_s: what the link carries in each direction. levels: sums inside a node come before those between nodes.
     message_s: what a small message takes.
@@ -22,7 +22,7 @@ class LinkCosts:
     message_s: float = 0.0
 
     def summed_bytes(self, size_bytes: float) -> float:
-        """What a node's link has to send so that `size_bytes` are summed over all (Patarasuk & Yuan, JPDC 2009)."""
+        """Bytes that a node's link must send to sum `size_bytes` over all ranks (Patarasuk & Yuan, JPDC 2009)."""
         places = self.ranks / self.local if self.levels else self.ranks
         return 2 * (places - 1) / places * size_bytes
 
@@ -33,7 +33,7 @@ class LinkCosts:
         return 2 * self.local * (self.ranks - self.local) / self.ranks * size_bytes
 
     def spread_bytes(self, size_bytes: float) -> float:
-        """What it sends so that everybody has the `size_bytes` of everybody."""
+        """Bytes that a node's link must send so that all ranks have the `size_bytes` of all ranks."""
         return self.local * (self.ranks - self.local) * size_bytes
 
 
@@ -51,5 +51,5 @@ class WorkTimes:
 
 
 def step_s(busy_s: float, wire_s: float) -> float:
-    """What a step takes whose cores are busy for `busy_s`, with computing and exchange, and its link for `wire_s`."""
+    """Seconds of a step in which cores are busy for `busy_s`, to compute and exchange, and the link for `wire_s`."""
     return max(busy_s, wire_s) + APART * min(busy_s, wire_s)

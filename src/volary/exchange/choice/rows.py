@@ -25,7 +25,7 @@ _THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # not on eve
 
 @dataclass
 class StepEstimate:
-    """What one worker's step on so many samples is expected to be. rows: by the weight that they are multiplied with.
+    """An estimate of one worker's step on so many samples. rows: by the weight that they are multiplied with.
 
     compute_s: of forward and backward, on the cores that the worker has, or on one alone if it has less.
     """
@@ -42,7 +42,7 @@ class StepEstimate:
 
 @contextmanager
 def estimated(module: nn.Module, samples: int) -> Iterator[StepEstimate]:
-    """What is computed meanwhile with `module`, on so many samples; there when it ends."""
+    """Estimate a step by what is computed meanwhile with `module`, on so many samples; complete at the end."""
     counter, found, clock = RowCounter(module), StepEstimate(samples), _clock(module)
     _await_device(module)
     began_s = clock()

@@ -25,7 +25,7 @@ OTHER = 0.25  # of all values must travel otherwise, for a comparison to tell an
 
 @dataclass(frozen=True)
 class StepFigures:
-    """What is known when representations are chosen: figures of a worker and a step.
+    """Figures of a worker and a step, by which representations are chosen.
 
     cores: that the worker has, less than one if it shares one. compute_s: of forward and backward on these. work:
     seconds of work of the codecs by name.
@@ -95,7 +95,7 @@ class _Offer:
 
 
 def fitting(codec: Codec, layer: Layer) -> Sequence[Codec]:
-    """What the layer may travel by: of what `codec` offers all that fits, else as it is."""
+    """The codecs that the layer may travel by: all those of `codec` that fit, else as it is."""
     return [one for one in codec.leaves() if one.fits(layer)] or [FullPrecision()]
 
 
@@ -202,6 +202,6 @@ def _with_others(table: Table) -> float:
 
 
 def codecs_of(codec: Codec) -> Mapping[str, FrameCodec]:
-    """Those that encode, by name: what they cost has to be known."""
+    """The codecs that encode, by name: their cost has to be known."""
     representations = [representation_of(one) for one in codec.leaves()]
     return {one.name: one.frames for one in representations if one.frames is not None}

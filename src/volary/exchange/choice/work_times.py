@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def work_times(codecs: Mapping[str, FrameCodec]) -> WorkTimes:
-    """Of these codecs, by name. What is measured for the first time is compiled by that, if it is compiled at all."""
+    """Measure the work of these codecs, by name. The first measurement compiles a codec that is compiled at all."""
     kept = _read()
     known = {name: list(figures) for name, figures in kept.get(_machine(), {}).items()}
     wanted: dict[str, Callable[[], float]] = {"product": _product_s, "byte": _byte_s}
@@ -71,7 +71,7 @@ def _codec_timer(codec: FrameCodec) -> Callable[[], float]:
 
 
 def _codec_s(codec: FrameCodec) -> float:
-    """Of a value that is encoded with error feedback, added by its owner and decoded by everybody."""
+    """Seconds of a value that is encoded with error feedback, added by its owner and decoded by everybody."""
     values = torch.linspace(-1, 1, ROWS * COLUMNS).view(ROWS, COLUMNS)
     if not codec.by_rows:
         values = values.view(1, -1)
@@ -97,7 +97,7 @@ def _product_s() -> float:
 
 
 def _byte_s() -> float:
-    """Of the whole process: another thread receives what is sent."""
+    """Seconds of a byte, of the whole process: another thread receives what is sent."""
     data, room = bytes(MESSAGE_BYTES), bytearray(MESSAGE_BYTES)
     one, other = socket.socketpair()
     with one, other:

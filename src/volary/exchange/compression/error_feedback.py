@@ -1,4 +1,4 @@
-"""Error feedback: what codecs have not sent yet, by parameter, whatever bucket it lies in and whoever sums it."""
+"""Error feedback: keeps what codecs have not sent yet, by parameter, whatever its bucket and whoever sums it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ErrorFeedback:
-    """Of the buckets of `plans` that are encoded, which take up what is kept of a parameter when they first are.
+    """Keeps residuals of the buckets of `plans` that are encoded; a bucket takes its parameters' up when it first is.
 
     Residuals of other parameters are kept until they are encoded, too. undoes: see `BucketResidual`.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PushEncoding:
-    """Of the buckets of `plans` that travel as frames. warn: as in `volary.exchange.servers.pushed.EncodedValues`.
+    """Encodes the buckets of `plans` that travel as frames. warn: as in `volary.exchange.servers.pushed.EncodedValues`.
 
     empty: nothing of the contribution at hand counts.
     """

@@ -26,7 +26,7 @@ ResidualState = dict[str, dict[str, "Tensor"]]  # by parameter and kind; values 
 
 @dataclass(slots=True)
 class _Books:
-    """Of one section: its codec, the residual and the momentum of what waits, and the codec's own memory.
+    """The state of one section: its codec, the residual and the momentum of what waits, and the codec's own memory.
 
     residual and velocity: (rows, columns) of the section. owned: this rank has written the frame of its sum. before:
     copies of these tensors from before the newest frame, if that may have to be undone.
@@ -106,7 +106,7 @@ class BucketResidual:
         return self._send(books, books.residual, books.velocity, values, frame)
 
     def agree(self, section: Section, values: Tensor, others: Sequence[Tensor], frame: Tensor) -> Encoded:
-        """As the owner: add what the frames `others`, each (bytes,), say; write that of the sum. See `contribute`."""
+        """As the owner, add what the frames `others` hold, each (bytes,); write the sum's frame. See `contribute`."""
         books, values = self._begun(section), values.view(section.rows, section.columns)
         books.owned = True
         if books.residual is None or books.velocity is None:
@@ -120,9 +120,9 @@ class BucketResidual:
         return self._send(books, books.residual, books.velocity, values, frame)
 
     def add_up(self, section: Section, values: Tensor, others: Sequence[Tensor]) -> None:
-        """As the owner, to whom nothing is encoded: add what the frames `others`, each (bytes,), say to `values`, (n,).
+        """As the owner, who encodes nothing, add to `values`, (n,), what the frames `others` hold, each (bytes,).
 
-        And all that was left out of these here.
+        Add all that was left out of these values here, too.
         """
         books, values = self._begun(section), values.view(section.rows, section.columns)
         books.owned = True
@@ -146,7 +146,7 @@ class BucketResidual:
         self._opened(section).codec.decode(frame, out.view(section.rows, section.columns))
 
     def take_back(self, agreed: Tensor, start: int, end: int) -> None:
-        """As their owner: what was agreed of the values from `start` to `end`, of `agreed` (numel,), changes nothing.
+        """As the owner of values `start` to `end`, take back what was agreed of them, in `agreed` (numel,).
 
         Its frames carried what earlier ones had left out, which waits for the next ones again.
         """
@@ -178,7 +178,7 @@ class BucketResidual:
             residual.zero_()
 
     def forget(self) -> None:
-        """What is kept has changed: nothing of it was taken up."""
+        """Forget all sections: what is kept has changed."""
         self._books.clear()
         self._taken.clear()
 

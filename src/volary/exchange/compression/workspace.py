@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Workspace:
-    """Of the bucket with `plan`. board: what `ranks` of this node contribute, added up here if they are several.
+    """Memory for the codecs of the bucket with `plan`. board: what `ranks` of this node contribute, added up here if
+    they are several.
 
     left_out: called with a sentence, once a parameter, about values that are not finite and count as zero; None:
     NotFinite is raised instead.
@@ -49,7 +50,7 @@ class Workspace:
         self.store(section, frame)
 
     def add_up(self, section: Section, others: Sequence[Tensor]) -> None:
-        """As the owner: add what the frames `others`, (bytes,) each, say to what is here. Raises NotFinite."""
+        """As the owner, add what the frames `others` hold, (bytes,) each, to what is here. Raises NotFinite."""
         values = self._board.agreed[section.start : section.end]
         if not section.exact and not finite(values):
             self._leave_out(section)

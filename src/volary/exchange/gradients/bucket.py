@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ParameterGate:
-    """Before a parameter's use: waits: how much must come before it may be read; 0 lets everybody through."""
+    """A gate before a parameter's use. waits: how much must arrive before it may be read; 0: it is open."""
 
     __slots__ = ("name", "waits")
 
@@ -64,11 +64,11 @@ class ParameterSlot:
 
 
 class Chunk:
-    """What is updated at once: values `start` to `end` of a bucket.
+    """The values `start` to `end` of a bucket, which are updated at once.
 
-    parcel: the number of what they travel in, which for values that are formed of factors holds the bucket's other
-    chunks too. gradients: where what is agreed of each part is to be read, flat. unfilled: parameters whose values are
-    yet to come.
+    parcel: the number of the parcel that they travel in; if they are formed of factors, it holds the bucket's other
+    chunks too. gradients: by part, where its agreed gradient is to be read, flat. unfilled: parameters whose values
+    have yet to arrive.
     """
 
     __slots__ = ("bucket", "end", "gradients", "index", "name", "parcel", "parts", "slots", "start", "unfilled")
@@ -89,7 +89,7 @@ class Chunk:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its values."""
+        """The bytes of its values."""
         return (self.end - self.start) * self.bucket.contribution.element_size()
 
     @property
@@ -102,7 +102,7 @@ class Chunk:
 
     @property
     def load(self) -> int:
-        """What its parcel loads a link with, in units that are the same for all: sums pass it twice, factors once."""
+        """The load of its parcel on a link, in the same unit for all: sums pass a link twice, factors once."""
         return self.wire_bytes if self.bucket.payload is not None else 2 * self.wire_bytes
 
     def form(self) -> None:
@@ -118,7 +118,7 @@ class Chunk:
                 payload.form(part.start // row, part.end // row, into.view(-1, row))
 
     def form_in(self, scratch: Tensor) -> None:
-        """From now on make them in `scratch`, (numel,), which holds its values until another is formed there."""
+        """Form gradients in `scratch` from now on, (numel,), which holds them until another chunk is formed there."""
         at = 0
         for number, part in enumerate(self.parts):
             self.gradients[number] = scratch[at : at + part.size]
@@ -157,7 +157,7 @@ class Bucket:
             self.used.fill_(1)
 
     def arrived(self) -> None:
-        """Its head is agreed: each slot knows its users."""
+        """Note that its head is agreed: each slot knows its users."""
         for slot, users in zip(self.slots, self._users.real.tolist(), strict=True):
             slot.users = round(users)
 

@@ -39,11 +39,11 @@ class Contributions(Protocol):
         ...
 
     def complete(self, share: float) -> Sequence[ParameterSlot]:
-        """All of it leaves that has not. share: of the samples of an update. Returns parameters without a gradient."""
+        """Let leave all of it that has not. share: of an update's samples. Returns parameters without a gradient."""
         ...
 
     def forget(self) -> None:
-        """Nothing more of it leaves."""
+        """Let nothing more of the contribution leave."""
         ...
 
     def close(self) -> None:
@@ -92,11 +92,11 @@ class PushedGradients:
             self.buckets.ready = self._ready
 
     def in_backward(self, *, last: bool) -> None:
-        """In the last pass what a layer writes in place is its gradient."""
+        """Begin a backward pass: in the last one, what a layer writes in place is its gradient."""
         self.buckets.in_backward = last
 
     def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
-        """What is still here leaves; gradients have their share."""
+        """Let the rest leave; gradients have their share already."""
         return self.buckets.close()
 
     def forget(self) -> None:
@@ -109,7 +109,7 @@ class PushedGradients:
 
 
 def _drop(chunk: Chunk) -> None:
-    """Of a contribution that is forgotten."""
+    """Ignore a chunk of a forgotten contribution."""
 
 
 class PushedDifferences:
@@ -131,7 +131,7 @@ class PushedDifferences:
 
     @torch.no_grad()
     def begin(self) -> None:
-        """From here on it is counted what this worker changes."""
+        """Count what this worker changes from here on."""
         for slot in self.buckets.slots:
             self.since[slot.name].copy_(slot.parameter)
 
@@ -140,7 +140,7 @@ class PushedDifferences:
 
     @torch.no_grad()
     def complete(self, share: float) -> Sequence[ParameterSlot]:
-        """All of it leaves, times its share: the sum over all workers is the mean of what they have changed."""
+        """Let all of it leave, times its share: the sum over all workers is the mean of what they have changed."""
 
         def write(slot: ParameterSlot) -> None:
             torch.sub(slot.parameter, self.since[slot.name], out=slot.view)
@@ -184,7 +184,7 @@ class PushedParameters:
 
     @torch.no_grad()
     def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
-        """All of them leave, whatever this worker's share of the samples."""
+        """Let all parameters leave, whatever this worker's share of the samples."""
 
         def write(slot: ParameterSlot) -> None:
             slot.view.copy_(slot.parameter)
@@ -195,7 +195,7 @@ class PushedParameters:
         return []
 
     def forget(self) -> None:
-        """There is nothing that this worker would count."""
+        """Do nothing: there is nothing that this worker would count."""
 
     def close(self) -> None:
         """Nothing of the network is held."""

@@ -105,7 +105,7 @@ class FactorHook:
         self._mark.register_post_accumulate_grad_hook(self._passed)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """What the layer's own forward computes."""
+        """Compute what the layer's own forward computes."""
         if not torch.is_grad_enabled() or not self._plain(inputs):
             return self._as_usual(inputs)
         weight, bias = (self._layer._parameters.get(name) for name in ("weight", "bias"))

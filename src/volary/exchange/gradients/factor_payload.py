@@ -67,7 +67,7 @@ class Payload:
         self.used = True
 
     def seal(self) -> None:
-        """Nothing more comes in this step: what is here may leave."""
+        """End the step's payload: what is here may leave."""
         own, self._own = self._own or [torch.empty(0, self.width, dtype=self._dtype)], []
         self._leaving.append((own[0] if len(own) == 1 else torch.cat(own)).cpu() if self.used else None)
 
@@ -76,7 +76,7 @@ class Payload:
         self._made, self.used = [], False
 
     def drop(self) -> None:
-        """What the passes of this step have made so far does not count."""
+        """Drop what the passes of this step have made so far."""
         self._own.clear()
         self.open()
 

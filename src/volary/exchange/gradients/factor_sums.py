@@ -29,7 +29,7 @@ UNUSED = -1  # in place of the number of rows: backward did not reach the layer
 
 @dataclass(frozen=True)
 class FactorMemory(Memory):
-    """Of a bucket whose gradients are formed, chunk by chunk, from a payload; only its head is written at once."""
+    """Memory of a bucket that forms its gradients, chunk by chunk, from a payload; only its head is written at once."""
 
     payload: Payload
 

@@ -93,7 +93,7 @@ class _Waiting(dict[str, "nn.Parameter | None"]):
         return dict, (list(self.items()),)
 
     def wait(self) -> None:
-        """For all of them."""
+        """Wait for all parameters."""
         for parameter in super().values():
             self._waited_for(parameter)
 

@@ -1,4 +1,4 @@
-"""What a bucket holds: which parameters, one after the other, and in which chunks their gradients travel."""
+"""The plan of a bucket: which parameters it holds, one after the other, and in which chunks their gradients travel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TravelForm(Protocol):
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """What travels at once: values `start` to `end` of a bucket, and the parameters' parts in it."""
+    """The values `start` to `end` of a bucket, which travel at once, and the parameters' parts in them."""
 
     start: int
     end: int
@@ -74,9 +74,9 @@ class BucketPlan:
         return head[: len(self.parameters)], own
 
     def cuts(self, at_most_mb: float) -> list[ChunkPlan]:
-        """What is updated at once: all of it, or of large parameters blocks of whole rows of about that size.
+        """Cut into what is updated at once: all of it, or large parameters in blocks of whole rows of about this size.
 
-        It is also what travels at once, but for what travels by layer and is formed block by block.
+        Each also travels at once, unless gradients travel by layer and are formed block by block.
         """
         if self.representation.by_layer:
             at_most_mb = FORMED_MB
@@ -93,7 +93,7 @@ class BucketPlan:
 
 
 def parts_in(plan: BucketPlan, start: int, end: int) -> Iterator[tuple[int, Range]]:
-    """What of each parameter is between `start` and `end` of a bucket, and the place there of its first value."""
+    """Yield each parameter's part between `start` and `end` of a bucket, after the place of its first value there."""
     at = plan.head
     for name, parameter in plan.parameters:
         low, high = max(at, start), min(at + parameter.numel(), end)

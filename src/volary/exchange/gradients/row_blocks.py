@@ -37,7 +37,7 @@ class RowBlocks:
         self.uses = 0
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """What the layer's own forward computes."""
+        """Compute what the layer's own forward computes."""
         layer: Any = self.layer
         plain = torch.is_autocast_enabled(inputs.device.type) or inputs.dtype != self.slot.parameter.dtype
         if plain or not torch.is_grad_enabled() or self._dimensions not in (None, inputs.dim()):
@@ -76,7 +76,7 @@ class RowBlocks:
                 buckets.part_written(chunk)
 
     def written(self) -> Tensor:
-        """What was written, in the weight's shape: a new tensor on that memory, which autograd takes without a copy."""
+        """The gradient, in the weight's shape: a new tensor on the memory, which autograd takes without a copy."""
         return self.slot.view.view_as(self.slot.view)
 
 

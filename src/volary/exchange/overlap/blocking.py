@@ -51,14 +51,14 @@ class BlockingKeeper:
         by_torch(values, self._group)
 
     def push(self, chunk: int) -> None:
-        """It is where all can read it already."""
+        """Note when the chunk was ready: all can read it where it is."""
         self._ready_s[chunk] = time.perf_counter()
 
     def vote(self) -> None:
         self._voted = True
 
     def release(self, at_least: int) -> None:
-        """Everything was pushed: sum it. Raises PeerLost."""
+        """Sum everything, once all was pushed. Raises PeerLost."""
         assert self._voted and len(self._ready_s) == len(self._use.chunks), "released before all were pushed"
         sent_s = time.perf_counter()
         self._sum.sum_up()
@@ -87,10 +87,10 @@ class BlockingKeeper:
         pass
 
     def left_out(self, chunk: Chunk, *, all_of_it: bool) -> None:
-        """Nothing is encoded here, so frames carried nothing."""
+        """Do nothing: nothing is encoded here, so frames carried nothing."""
 
     def reorder(self, order: Sequence[int]) -> None:
-        """All go at once."""
+        """Do nothing: all chunks are summed at once."""
 
     def state(self, *, copied: bool = True) -> ResidualState:
         return self._errors.state(copied=copied)

@@ -21,10 +21,10 @@ JOIN_S = 5.0
 
 @dataclass(frozen=True)
 class Parcel:
-    """What travels at once: values `start` to `end` of a buffer of the route.
+    """The values `start` to `end` of a buffer of the route, which travel at once.
 
-    spread: straight to all other ranks, as factors do. What travels from neighbour to neighbour meanwhile would get a
-    small part of the link, whatever the order says: it has its turn before or after.
+    spread: it travels straight to all other ranks, as factors do. A parcel that travels from neighbour to neighbour
+    meanwhile would get a small part of the link, whatever the order says: it has its turn before or after.
     """
 
     buffer: int

@@ -62,10 +62,10 @@ class DelayedKeeper:
         self._keeper.broadcast(values)
 
     def push(self, chunk: int) -> None:
-        """It leaves when backward is over."""
+        """Do nothing: the chunk leaves when backward is over."""
 
     def vote(self) -> None:
-        """They are not late."""
+        """Send the votes at once: they are not a step late."""
         self._keeper.vote()
 
     def release(self, at_least: int) -> None:
@@ -109,7 +109,7 @@ class DelayedKeeper:
         self._keeper.reorder(order)
 
     def state(self, *, copied: bool = True) -> ResidualState:
-        """After `drain`: of what has left."""
+        """The residuals of what has left, after `drain`."""
         return self._keeper.state(copied=copied)
 
     def restore(self, states: Sequence[ResidualState]) -> None:

@@ -1,4 +1,4 @@
-"""In which order chunks travel: the same on all ranks, so that no two can wait for each other crosswise."""
+"""Chooses the order in which chunks travel: the same on all ranks, so that no two wait for each other crosswise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLEARLY = 0.98  # another order must need less than this share of the time: less
 
 @dataclass(frozen=True)
 class StepTimes:
-    """What is known of a step, from the beginning of one backward to that of the next; all in seconds.
+    """Times of a step, from the beginning of one backward to that of the next; all in seconds.
 
     ready_s: when in it each parcel exists. takes_s: how long it is on the wire, one after the other. update_s: how long
     its update takes: after backward, one at a time, the most urgent first. urgency: of each, the smallest is the most

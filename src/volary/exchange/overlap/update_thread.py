@@ -18,7 +18,7 @@ JOIN_S = 5.0
 
 
 class UpdateThread:
-    """Between two steps: chunks come, are applied on a thread of its own, and their parameters may be used again.
+    """Applies chunks between two steps, on a thread of its own, as they come; then their parameters may be used again.
 
     slots: in the order in which forward uses them: of the chunks that are there the most urgent is applied first.
     apply: the update of one chunk; None where all are updated at once, elsewhere. applied: called after each with the
@@ -89,7 +89,7 @@ class UpdateThread:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Nothing will come any more: whoever waits, now or later, raises `error`."""
+        """Note that nothing will come any more: whoever waits, now or later, raises `error`."""
 
         def broken() -> None:
             self._error = self._error or error
@@ -97,7 +97,7 @@ class UpdateThread:
         self.tell(broken)
 
     def settled(self, chunk: Chunk) -> None:
-        """Its parameters are what was agreed, all of them."""
+        """Note that all parameters of `chunk` are what was agreed."""
         with self._changed:
             self._done += 1
             for slot in chunk.slots:

@@ -16,13 +16,13 @@ ROOM = Room(__name__, "REPRESENTATION", protocol="volary.exchange.representation
 
 
 def representation_of(codec: Codec) -> Representation:
-    """That of gradients which travel by `codec`, one that names its representation."""
+    """The representation of gradients that travel by `codec`, which names it."""
     found: Representation = _loaded(codec.representation).of(codec)
     return found
 
 
 def representation_in(plan: BucketPlan) -> Representation:
-    """What a bucket's plan knows in part: how its gradients travel."""
+    """How a bucket's gradients travel: all of the representation that its plan knows in part."""
     from volary.exchange.representations._base import Representation
 
     assert isinstance(plan.representation, Representation)

@@ -30,7 +30,7 @@ VALUE_BYTES = 4
 
 @dataclass(frozen=True)
 class Site:
-    """Where workers sum. group: with a bulletin of one representation's sums alone.
+    """The place where workers sum. group: with a bulletin of one representation's sums alone.
 
     topology: ranks of its nodes add in shared memory first; None: all send for themselves. errors: the residuals of all
     buckets. left_out: called with a sentence about values that are not finite and cannot be encoded; None: NotFinite is
@@ -71,7 +71,7 @@ class CodedSums(Route, Protocol):
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """What this process put on and took off the wire since it started, by codec."""
+        """Bytes that this process put on and took off the wire since it started, by codec."""
         ...
 
 
@@ -104,7 +104,7 @@ class Representation:
         return cls()
 
     def link_bytes(self, layer: Layer, links: LinkCosts) -> float:
-        """What a node's link has to send in a step, so that all workers have the layer's gradient."""
+        """Bytes that a node's link has to send in a step, so that all workers have the layer's gradient."""
         return links.summed_bytes(VALUE_BYTES * layer.values)
 
     def work_s(self, layer: Layer, links: LinkCosts, work: WorkTimes) -> float:
@@ -112,11 +112,11 @@ class Representation:
         return 0.0
 
     def pushed_bytes(self, layer: Layer, servers: int) -> float:
-        """What a worker sends of the layer in a step, to all of so many servers."""
+        """Bytes that a worker sends of the layer in a step, to all of so many servers."""
         return VALUE_BYTES * layer.values
 
     def at(self, samples: int) -> Representation:
-        """What it is once the run has seen so many samples: itself, but for a codec's warm-up."""
+        """The representation once the run has seen so many samples: itself, unless a codec has a warm-up."""
         return self
 
     def wire_bytes(self, values: int, value_bytes: int) -> int:
@@ -124,7 +124,7 @@ class Representation:
         return values * value_bytes
 
     def sums(self, plans: Sequence[BucketPlan], site: Site) -> CodedSums:
-        """What sums the buckets with these plans, all in representations of this class, over all workers.
+        """Return what sums the buckets with these plans, all in representations of this class, over all workers.
 
         A collective call. Raises SettingError for values that cannot travel so, OSError without shared memory.
         """
@@ -138,11 +138,11 @@ class Representation:
         return None
 
     def pushed(self, piece: Piece, encoding: PushEncoding) -> PushedValues:
-        """What travels of a slice to servers. encoding: of all buckets, with their residuals."""
+        """The values of a slice that travel to servers. encoding: of all buckets, with their residuals."""
         from volary.exchange.servers.pushed import PlainValues
 
         return PlainValues(piece.values, piece.users)
 
     def __str__(self) -> str:
-        """In words, for whoever compares what ranks send."""
+        """Describe it in words, for whoever compares what ranks send."""
         return "as it is"

@@ -9,7 +9,7 @@ from volary.exchange.representations._base import Representation
 
 @dataclass(frozen=True)
 class Exact(Representation):
-    """Nothing is lost, and every parameter can travel so."""
+    """Gradients travel without loss; every parameter can travel so."""
 
 
 REPRESENTATION = Exact

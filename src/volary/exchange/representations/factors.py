@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Factors(Representation):
-    """From each worker to the others, or to servers, which multiply them. neighbours: to how many others; None: all."""
+    """Each worker sends factors to others, or servers, which multiply them. neighbours: how many others; None: all."""
 
     neighbours: int | None = None
     by_layer: ClassVar[bool] = True
@@ -28,7 +28,7 @@ class Factors(Representation):
 
     @classmethod
     def of(cls, codec: Any) -> Factors:
-        """To as many neighbours as the codec says."""
+        """Factors to as many neighbours as the codec says."""
         return cls(codec.neighbours)
 
     def link_bytes(self, layer: Layer, links: LinkCosts) -> float:
@@ -38,13 +38,13 @@ class Factors(Representation):
         return spread * self._others(links) / (links.ranks - 1)
 
     def work_s(self, layer: Layer, links: LinkCosts, work: WorkTimes) -> float:
-        """Who gets them forms all products; one worker's own would be in any case."""
+        """Seconds to form the products of all others' factors; a worker forms its own in any case."""
         assert layer.products is not None
         each = layer.values if layer.factor_values > 1 + layer.columns else layer.columns
         return work.product * layer.products * self._others(links) * each
 
     def pushed_bytes(self, layer: Layer, servers: int) -> float:
-        """To each server errors of the rows that it keeps, and all inputs; of a bias its values."""
+        """Bytes to all servers: each gets errors of the rows that it keeps, all inputs, and the values of a bias."""
         assert layer.products is not None
         beside = layer.values - layer.rows * layer.columns
         return VALUE_BYTES * (layer.products * (layer.rows + servers * layer.columns) + beside)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Frames(Representation):
-    """What a frame left out is added to the next values of the same parameter."""
+    """Frames of a codec: what one left out is added to the next values of the same parameter."""
 
     frames: FrameCodec
 
@@ -37,7 +37,7 @@ class Frames(Representation):
         return self.frames.by_rows
 
     def link_bytes(self, layer: Layer, links: LinkCosts) -> float:
-        """Of frames, to the owners of slices and back."""
+        """Bytes of frames, to the owners of slices and back."""
         return links.sliced_bytes(self.frames.frame_bytes(layer.rows, layer.columns))
 
     def work_s(self, layer: Layer, links: LinkCosts, work: WorkTimes) -> float:

@@ -27,7 +27,7 @@ NEVER = -1  # a version older than all
 
 
 class PullState(Enum):
-    """Of the memory that values are pulled to."""
+    """The state of the memory that values are pulled to."""
 
     READ = 0  # nothing that the network has not
     HERE = 1
@@ -64,7 +64,7 @@ class Pulled:
         return self._codec.name if self._codec is not None else "none"
 
     def room(self, header: Header) -> Payload:
-        """For values as they are, or their difference. Raises BadFrame if neither would fit."""
+        """Memory for values as they are, or their difference. Raises BadFrame if neither would fit."""
         room = self._room(header)
         if header.form is Form.EXACT:
             self._arrive()

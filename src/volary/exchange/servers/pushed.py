@@ -1,4 +1,4 @@
-"""What a worker pushes of one slice: its values where backward left them, or their frames.
+"""A worker's push of one slice: its values where backward left them, or their frames.
 
 See `volary.server.client.values.PushedValues`.
 """

@@ -28,7 +28,7 @@ class FactorRows:
         self.rows = self.made.leave()
 
     def errors(self, start: int, end: int) -> Tensor:
-        """Of these rows of the weight, (n, end - start)."""
+        """The errors of these rows of the weight, (n, end - start)."""
         rows = self.made.room(0) if self.rows is None else self.rows
         return rows[:, start:end]
 
@@ -56,7 +56,7 @@ class WeightRows:
 
     @property
     def codec(self) -> str:
-        """Of what travels in this contribution."""
+        """The codec of what travels in this contribution."""
         return "factors" if self.form is Form.FACTORS else "none"
 
     def ready(self) -> int:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class SpanLog(Protocol):
-    """Where spans are kept; see `volary.train.recording.spans.Spans`. From any thread."""
+    """Records spans; see `volary.train.recording.spans.Spans`. From any thread."""
 
     @property
     def recording(self) -> bool:
@@ -21,10 +21,10 @@ class SpanLog(Protocol):
 
 
 class TransferTimes:
-    """Of one worker's slices. names: by slice, of the chunk that it is a part of.
+    """The times of one worker's slices. names: by slice, of the chunk that it is a part of.
 
-    What is asked for at the end of a contribution belongs to the step of that contribution, as its update does, though
-    it comes under the next one's forward. Without a step to be recorded each call is a comparison or two.
+    A slice that is asked for at the end of a contribution belongs to that contribution's step, as its update does,
+    though it comes under the next one's forward. Without a step to be recorded each call is a comparison or two.
     """
 
     def __init__(self, spans: SpanLog, names: Mapping[int, str]) -> None:
@@ -45,7 +45,7 @@ class TransferTimes:
             self._add(clock, "exchange", number, left_s, time.perf_counter(), size_bytes)
 
     def asked(self, number: int, clock: int) -> None:
-        """Its values are asked for, if they have not been."""
+        """Note that the values of slice `number` are asked for, if they have not been."""
         if self._spans.recording:
             self._asked.setdefault(number, (clock, time.perf_counter()))
 

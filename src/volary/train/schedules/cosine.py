@@ -11,7 +11,7 @@ from volary.train.schedules._base import require_warmup, warmed
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine:
-    """The factor falls from 1 to `floor` along half a cosine, and stays at `floor`."""
+    """The factor falls from 1 to `floor`, and stays there."""
 
     steps: int | None = None  # the step at which the floor is reached (default: the run's length)
     floor: float = 0.0  # the last factor, from 0 to 1
