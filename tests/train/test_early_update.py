@@ -18,7 +18,7 @@ from train.test_own_loop import ROUNDING, call
 from volary.errors import BadInput, SettingError
 from volary.session.script import Script
 from volary.train.model import build_model
-from volary.train.own.model.early_update import EarlyUpdate
+from volary.train.own.early.early_update import EarlyUpdate
 from volary.train.state.seeds import seed_all
 
 BEHIND = {"exchange": {"name": "allreduce", "behind": True, "route": "torch"}}

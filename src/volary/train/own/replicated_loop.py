@@ -17,7 +17,8 @@ from volary.naming import named_parameters
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.loop_feed import LoopFeed, of_first
-from volary.train.own.model.loop_model import LoopModel, LoopRun
+from volary.train.own.model.distribution import LoopRun
+from volary.train.own.model.loop_model import LoopModel
 from volary.train.own.model.loop_steps import LoopSteps
 from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.share import Share, Weighed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from volary.train.own.model.absent_gradient import AbsentGradient
+from volary.train.own.early.absent_gradient import AbsentGradient
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,59 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.consistency._base import Push
 from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
-from volary.exchange.gradients.buckets import before_bucket
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.naming import named_parameters
-from volary.train.agreement.first_state import DeferredTensors, agree_on_network
 from volary.train.agreement.mean_model import lent_mean
 from volary.train.coordinator import LearnTask
-from volary.train.own.model.absent_gradient import LOOKED_AT
+from volary.train.own.early.absent_gradient import LOOKED_AT
 from volary.train.own.model.averaging_period import AveragingPeriod
-from volary.train.own.model.contents import Contents
-from volary.train.own.model.early_steps import EarlySteps
-from volary.train.own.model.early_update import EarlyUpdate
-from volary.train.own.model.first_forward import choose_with_first_forward
-from volary.train.own.model.held_gradients import HeldGradients
+from volary.train.own.model.distribution import LoopRun, ModelCallbacks, distribute
 from volary.train.own.model.losses import StepLoss, loss_of_backward
 from volary.train.own.model.step_agreement import StepAgreement
-from volary.train.own.rank_copy import RankCopy
 from volary.train.state.replicas import compare_replicas
-from volary.train.state.seeds import kept_generators
-from volary.train.strategies.adapting import Adapting
-from volary.train.strategies.contribution import StepSettings
-from volary.train.strategies.strategy import build_strategy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
-    from torch.utils.hooks import RemovableHandle
 
     from volary.comm.groups.group import Group
-    from volary.session.spec import Strategy
-    from volary.train.member.pulse import EndWatch
-    from volary.train.own.model.share import Share
-    from volary.train.recording.recorder import Recorder
+    from volary.train.own.early.early_steps import EarlySteps
+    from volary.train.own.model.contents import Contents
     from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState
-
-
-@dataclass(frozen=True)
-class LoopRun:
-    """What all models of a worker have in common."""
-
-    settings: Strategy
-    share: Share
-    recorder: Recorder
-    pulse: EndWatch
 
 
 class LoopModel:
@@ -65,7 +39,6 @@ class LoopModel:
     group: of this model alone. passes: backward passes of a step; gradients agree after the last, or when they are
     used. state: what a checkpoint brings and takes. summed: the loss is a sum over samples, no mean. early: the
     optimiser whose updates may come as late as under the next forward. beside: a group for what all say meanwhile.
-    strategy: how its replicas stay one.
     """
 
     def __init__(
@@ -83,7 +56,6 @@ class LoopModel:
         self.model = model
         self._run, self._group, self._passes, self._summed = run, group, passes, summed
         self._early_optimizer, self._beside = early, beside or group
-        self._early: EarlySteps | None = None
         self.agreement = StepAgreement(run, self._beside)
         self._lent = False  # the model has what all replicas are together
         self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
@@ -144,7 +116,7 @@ class LoopModel:
         if self._passed and not self.period.updates:
             self._agree()
         if self._early is not None and self._early.updates_on_arrival:
-            self._held.put_placeholders()
+            self._now.held.put_placeholders()
             return self._early.clip(parameters, max_norm, kind)
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
 
@@ -223,8 +195,8 @@ class LoopModel:
         """The user's loop is over: wait for what is under way."""
         self.settle()
         self.strategy.finish()
-        if self._own_copy is not None and self.period.under_way:
-            self._own_copy.tell("the loop has ended, and the model")
+        if (own_copy := self._now.own_copy) is not None and self.period.under_way:
+            own_copy.tell("the loop has ended, and the model")
 
     def rank_state(self) -> dict[str, Any]:
         """What no other worker's replica has, within `consensus`."""
@@ -238,51 +210,34 @@ class LoopModel:
 
     def close(self) -> None:
         """Remove the hooks from the user's model."""
-        for hook in self._hooks:
-            hook.remove()
-        if self._own_copy is not None:
-            self._own_copy.close()
-        self.strategy.close()
-        if self._early is not None:
-            self._early.close()
-
-    def _updating_early(self, *, in_shares: bool) -> EarlyUpdate | None:
-        if self._early_optimizer is None or self._group.size == 1:
-            return None
-        trained = {name: one for name, one in named_parameters(self.model) if one.requires_grad}
-        shared_with = self._beside if in_shares else None
-        sparse = bool(self.contents.sparse)
-        return EarlyUpdate(self._early_optimizer, trained, self.settle, sparse=sparse, shared_with=shared_with)
+        self._now.close()
 
     def _distribute(self) -> None:
-        recorder, group = self._run.recorder, self._group.within(f"version {next(self._versions)}")
-        recorder.enter("exchange")
-        self.contents = Contents(self.model)
         self.agreement.begin()
-        part = self._run.settings.partition.part(self.model, group.rank, group.size)
-        update = self._updating_early(in_shares=part.holdings.in_shares)
-        self._held = HeldGradients(self.contents.trained, self._look)
-        self._hooks: list[RemovableHandle] = [before_bucket(one, self._reached) for one in self.contents.trained]
-        with kept_generators():
-            agree_on_network(self.model, group)
-            self.strategy: Voting = build_strategy(
-                self._run.settings,
-                part,
-                recorder,
-                group,
-                None,
-                state=self._state,
-                steps=StepSettings(passes=self._passes, weight=self.weight, samples=lambda: self._run.share.seen),
-                early=update,
-            )
-            self.strategy.start(DeferredTensors())
-        behind = getattr(self._run.settings.exchange, "behind", False)
-        self._early = EarlySteps(self.model, update, self.strategy, behind=behind) if update else None
-        differs = group.size > 1 and (self._consistency.pushes is not Push.GRADIENT)
-        self._own_copy = RankCopy(self.model, self._why_own, recorder) if differs else None
-        if isinstance(self.strategy, Adapting) and self._run.settings.codec.chooses and not self._state.representations:
-            self._hooks.append(choose_with_first_forward(self.model, self.strategy, self._passes, recorder))
-        recorder.enter("between steps")
+        self._now = distribute(
+            self.model,
+            self._run,
+            self._group.within(f"version {next(self._versions)}"),
+            self._beside,
+            self._passes,
+            self._state,
+            self._early_optimizer,
+            ModelCallbacks(self._reached, self._look, self.weight, self.settle, self._why_own),
+        )
+
+    @property
+    def contents(self) -> Contents:
+        """What the model held when it was distributed last."""
+        return self._now.contents
+
+    @property
+    def strategy(self) -> Voting:
+        """How replicas of the model stay one."""
+        return self._now.strategy
+
+    @property
+    def _early(self) -> EarlySteps | None:
+        return self._now.early
 
     def _why_own(self) -> str:
         return "" if self._lent else self.period.own_copy
@@ -308,7 +263,7 @@ class LoopModel:
 
     def _keep_agreed(self, first: Tensor) -> None:
         exchanged = self._group.size > 1 and not self.period.updates
-        if self._held.reached(first, agreed=exchanged and self._made > 0 and not self._passed) and self._summed:
+        if self._now.held.reached(first, agreed=exchanged and self._made > 0 and not self._passed) and self._summed:
             raise SettingError(
                 "backward() was called again before optimizer.step(), and gradients of the calls before are summed "
                 'over all workers already; accepted with loss="sum": worker.distribute(..., passes=k) for k calls'
@@ -328,7 +283,7 @@ class LoopModel:
             if agrees:
                 self._agree()
             if self._group.size > 1 and (self.updates_on_arrival or not agrees):
-                self._held.put_placeholders()
+                self._now.held.put_placeholders()
         self._run.recorder.enter("forward")
 
     def _agrees_after_pass(self) -> bool:
@@ -365,11 +320,11 @@ class LoopModel:
         for parameter in self.contents.sparse:
             if parameter.grad is not None and not parameter.grad.is_sparse:
                 parameter.grad = _of_few_rows(parameter.grad)
-        self._held.agreed()
+        self._now.held.agreed()
         self._share_buffers()
 
     def _remove_placeholders(self) -> None:
-        if cleared := self._held.remove_placeholders():
+        if cleared := self._now.held.remove_placeholders():
             self.strategy.drop(cleared)
 
     def _share_buffers(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.train.agreement.votes import Agreed
     from volary.train.own.model.averaging_period import AveragingPeriod
-    from volary.train.own.model.loop_model import LoopRun
+    from volary.train.own.model.distribution import LoopRun
     from volary.train.replica import Voting
 
 

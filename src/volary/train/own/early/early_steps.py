@@ -9,14 +9,14 @@ import torch
 
 from volary.errors import SettingError
 from volary.naming import named_parameters
-from volary.train.own.model.absent_gradient import TWICE
+from volary.train.own.early.absent_gradient import TWICE
 from volary.train.strategies.overlapping import TINY
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from volary.train.own.model.early_update import EarlyUpdate
+    from volary.train.own.early.early_update import EarlyUpdate
     from volary.train.replica import Voting
 
 

@@ -1,0 +1,123 @@
+"""A model of a user's own loop as it was distributed last: what it holds, its strategy, and what watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volary.consistency._base import Push
+from volary.exchange.gradients.buckets import before_bucket
+from volary.naming import named_parameters
+from volary.train.agreement.first_state import DeferredTensors, agree_on_network
+from volary.train.own.early.early_steps import EarlySteps
+from volary.train.own.early.early_update import EarlyUpdate
+from volary.train.own.model.contents import Contents
+from volary.train.own.model.first_forward import choose_with_first_forward
+from volary.train.own.model.held_gradients import HeldGradients
+from volary.train.own.rank_copy import RankCopy
+from volary.train.state.seeds import kept_generators
+from volary.train.strategies.adapting import Adapting
+from volary.train.strategies.contribution import StepSettings
+from volary.train.strategies.strategy import build_strategy
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from volary.comm.groups.group import Group
+    from volary.session.spec import Strategy
+    from volary.train.member.pulse import EndWatch
+    from volary.train.own.model.share import Share
+    from volary.train.recording.recorder import Recorder
+    from volary.train.replica import Voting
+    from volary.train.strategies.strategy_state import StrategyState
+
+
+@dataclass(frozen=True)
+class LoopRun:
+    """What all models of a worker have in common."""
+
+    settings: Strategy
+    share: Share
+    recorder: Recorder
+    pulse: EndWatch
+
+
+@dataclass(frozen=True)
+class ModelCallbacks:
+    """What a distributed model calls.
+
+    reached: backward is about to put a parameter's gradient into its bucket. used: the user's code uses a gradient that
+    buckets hold. weight: the factor of this worker's gradients. settle: waits for all updates. why_own: see `RankCopy`.
+    """
+
+    reached: Callable[[Tensor], None]
+    used: Callable[[], None]
+    weight: Callable[[], float]
+    settle: Callable[[], None]
+    why_own: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """From one `distribute` to the next. early: if updates are made as sums arrive. own_copy: if parameters differ."""
+
+    contents: Contents
+    strategy: Voting
+    held: HeldGradients
+    early: EarlySteps | None
+    own_copy: RankCopy | None
+    hooks: ExitStack
+
+    def close(self) -> None:
+        """Remove the hooks from the user's model."""
+        self.hooks.close()
+        if self.own_copy is not None:
+            self.own_copy.close()
+        self.strategy.close()
+        if self.early is not None:
+            self.early.close()
+
+
+def distribute(
+    model: nn.Module,
+    run: LoopRun,
+    group: Group,
+    beside: Group,
+    passes: int,
+    state: StrategyState,
+    early: Optimizer | None,
+    callbacks: ModelCallbacks,
+) -> Distribution:
+    """Have all workers of `group` begin with the same model, as it is now on the first. A collective call.
+
+    beside, passes, state, early: as of `LoopModel`. Raises what `build_strategy` raises.
+    """
+    settings, recorder = run.settings, run.recorder
+    recorder.enter("exchange")
+    contents = Contents(model)
+    part = settings.partition.part(model, group.rank, group.size)
+    update = None
+    if early is not None and group.size > 1:
+        shared_with, sparse = beside if part.holdings.in_shares else None, bool(contents.sparse)
+        trained = {name: one for name, one in named_parameters(model) if one.requires_grad}
+        update = EarlyUpdate(early, trained, callbacks.settle, sparse=sparse, shared_with=shared_with)
+    held = HeldGradients(contents.trained, callbacks.used)
+    with ExitStack() as hooks:
+        for one in contents.trained:
+            hooks.callback(before_bucket(one, callbacks.reached).remove)
+        steps = StepSettings(passes=passes, weight=callbacks.weight, samples=lambda: run.share.seen)
+        with kept_generators():
+            agree_on_network(model, group)
+            strategy = build_strategy(settings, part, recorder, group, None, state=state, steps=steps, early=update)
+            strategy.start(DeferredTensors())
+        behind = getattr(settings.exchange, "behind", False)
+        early_steps = EarlySteps(model, update, strategy, behind=behind) if update else None
+        differs = group.size > 1 and settings.consistency.pushes is not Push.GRADIENT
+        own_copy = RankCopy(model, callbacks.why_own, recorder) if differs else None
+        if isinstance(strategy, Adapting) and settings.codec.chooses and not state.representations:
+            hooks.callback(choose_with_first_forward(model, strategy, passes, recorder).remove)
+        recorder.enter("between steps")
+        return Distribution(contents, strategy, held, early_steps, own_copy, hooks.pop_all())
