@@ -1,4 +1,4 @@
-"""When a worker pushes and when it must pull. One file per model. Guide: docs/strategy.md"""
+"""Consistency models: when a worker pushes, and when it must pull. One file per model. Guide: docs/strategy.md"""
 
 from volary.plugins import Room
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Push(Enum):
-    """What leaves a worker at the end of a step."""
+    """What a worker sends at the end of a step."""
 
     NOTHING = "nothing"
     GRADIENT = "gradient"  # of all steps since the last push
@@ -23,7 +23,7 @@ class Push(Enum):
 
 @dataclass(frozen=True)
 class Action:
-    """What a worker does in a step. updates: its own optimiser updates its own parameters. push: what leaves then."""
+    """A worker's action in a step. updates: its own optimiser updates its own parameters. push: what it sends then."""
 
     updates: bool = False
     push: Push = Push.GRADIENT
@@ -62,7 +62,7 @@ class Consistency:
         return None
 
     def at(self, number: int, step_s: float) -> Action:
-        """What a worker does in a step, the same on all workers that keep step.
+        """Say what a worker does in a step, the same on all workers that keep step.
 
         number: of the steps since the last push, from 0. step_s: seconds that a step takes, the mean of all workers; 0:
         nobody knows yet.
@@ -70,10 +70,10 @@ class Consistency:
         return Action()
 
     def partners(self, step: int, workers: int) -> Sequence[int]:
-        """With whom a worker shares what it pushes, in the ring of all workers: those so many places before it.
+        """The workers to which a worker sends, as places before it in the ring of all workers.
 
-        So every worker receives from as many as it sends to, and a mean over them preserves that over all workers. Of
-        gradients and differences it is everybody, as here. step: that the contribution begins with.
+        So every worker receives from as many as it sends to, and a mean over them preserves that over all workers.
+        Gradients and differences go to everybody, as here. step: that the contribution begins with.
         """
         return range(1, workers)
 
@@ -107,7 +107,7 @@ class Consistency:
         return False
 
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
-        """Which contributions make an update, and when, in a run of so many workers: here all of a step, as computed.
+        """Make the rule of which contributions make an update, and when, for so many workers: here all of a step.
 
         first: the clock that the run begins with. samples: how many were learnt from before. Raises SettingError if a
         setting does not fit the number of workers.

@@ -40,7 +40,7 @@ class Async(Consistency):
         return Action(push=Push.NOTHING if number + 1 < self.push_every else Push.GRADIENT)
 
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
-        """Each contribution is an update once it is held."""
+        """Make a rule by which each contribution is an update once it is held."""
         return ImmediateCloser(first, self.warm_up_samples - samples)
 
 

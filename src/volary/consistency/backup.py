@@ -41,17 +41,17 @@ class Backup(Consistency):
 
     @property
     def drops(self) -> bool:
-        """In the epoch form each contribution is an update."""
+        """Not in the epoch form, where each contribution is an update."""
         return self.epoch is None
 
     @property
     def steals(self) -> bool:
-        """In the epoch form each worker has a part of its own."""
+        """Not in the epoch form, where each worker has a part of its own."""
         return self.epoch is None
 
     @property
     def epoch_share(self) -> float | None:
-        """Of the workers, that ends an epoch."""
+        """The share of workers that ends an epoch when they have finished."""
         return self.epoch
 
     @property
@@ -61,7 +61,7 @@ class Backup(Consistency):
 
     @property
     def has_common_step(self) -> bool:
-        """In the epoch form each contribution is an update of its own."""
+        """Not in the epoch form, where each contribution is an update of its own."""
         return self.epoch is None
 
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:

@@ -26,7 +26,7 @@ class Gossip(Consistency):
         return Action(updates=True, push=Push.PARAMETERS)
 
     def partners(self, step: int, workers: int) -> Sequence[int]:
-        """In the exponential graph 1, 2, 4, ... places before it, in turn."""
+        """The neighbours on both sides; in the exponential graph the worker 1, 2, 4, ... places before, in turn."""
         if self.graph == "ring":
             return (1, -1)
         return (2 ** (step % max(1, (workers - 1).bit_length())),)

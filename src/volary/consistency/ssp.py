@@ -28,17 +28,17 @@ class Ssp(Consistency):
 
     @property
     def steals(self) -> bool:
-        """With no staleness all keep step: nobody has time to spare."""
+        """Not without staleness, where all keep step and nobody has time to spare."""
         return self.staleness > 0
 
     @property
     def asks_ahead(self) -> bool:
-        """With no staleness the next read is of one update, which is not made yet while backward runs."""
+        """Not without staleness, where the next read is of an update that is not made yet while backward runs."""
         return self.staleness > 0
 
     @property
     def has_common_step(self) -> bool:
-        """With no staleness a step's contributions are one update; else each is one of its own."""
+        """Only without staleness, where a step's contributions are one update; else each is one of its own."""
         return self.staleness == 0
 
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:

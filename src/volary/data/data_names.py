@@ -1,4 +1,4 @@
-"""What classes and columns are called, so that parts, sources of a mix, and a run and its data agree by name."""
+"""Names of classes and columns, by which parts, sources of a mix, and a run and its data agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Renumberable(Protocol):
     """Samples whose classes can get other numbers."""
 
     def renumbered(self, numbers: Tensor, class_names: tuple[str, ...]) -> Self:
-        """With class `numbers[i]` instead of i. numbers (classes,): as in `class_names`, the names of all there are."""
+        """The same with class `numbers[i]` instead of i. numbers (classes,): as in `class_names`, for all classes."""
         ...
 
 
@@ -35,7 +35,7 @@ class Reorderable(Protocol):
     """Samples of a table, whose inputs can come in another order."""
 
     def reordered(self, columns: tuple[str, ...]) -> Self:
-        """With the same columns in this order."""
+        """The same with its columns in this order."""
         ...
 
 
@@ -52,14 +52,14 @@ class DataNames:
 
     @classmethod
     def of(cls, samples: Samples | Stream) -> DataNames:
-        """What the samples say."""
+        """The names that the samples have."""
         names = tuple(getattr(samples, "class_names", ()))
         classes = () if names == _numerals(len(names)) else names
         return cls(classes, samples.classes or 0, tuple(getattr(samples, "columns", ())))
 
     @classmethod
     def read(cls, text: str) -> DataNames:
-        """From what `text` gave; from nothing, nothing."""
+        """Read names from what `text` gave; no names from nothing."""
         if not text:
             return cls()
         classes, count, columns = json.loads(text)

@@ -161,7 +161,7 @@ class Feed:
         return self._samples.number(epoch, places, place)
 
     def state(self) -> dict[str, int]:
-        """Where the feed is, in plain numbers that any number of workers can go on from."""
+        """The feed's place, in plain numbers, from which any number of workers can continue."""
         length = -1 if self.samples is None else self.samples
         position = {"epoch": self.epoch, "position": self.position, "step": self.step}
         return {**position, "seed": self.seed, "shuffle": self._samples.shuffled, "samples": length}

@@ -91,7 +91,7 @@ class IndexedReader:
         return False
 
     def numbers(self, epoch: int, places: range) -> Tensor:
-        """In the data, (n,), of the samples at these places that can be read."""
+        """The numbers in the data, (n,), of the samples at these places that can be read."""
         wanted = self._order(epoch)[places.start : places.stop][:: places.step]
         return self._source.readable(wanted) if isinstance(self._source, Skipping) else wanted
 

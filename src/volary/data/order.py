@@ -1,4 +1,4 @@
-"""The order of an epoch, and which of it a worker takes: arithmetic alone, the same on every worker.
+"""The order of an epoch, and the samples of it that a worker takes: arithmetic alone, the same on every worker.
 
 Samples in memory have one permutation of all of them. Samples in storage are permuted in windows of blocks. A block is
 neighbours, which storage reads together. The blocks are permuted, and so are the samples of every `WINDOW_BLOCKS`
@@ -137,10 +137,10 @@ def seeded(*words: int | str) -> Generator:
 
 
 def share_of(rank: int, world_size: int, total: int, whole: int) -> slice:
-    """What rank `rank` takes of a global batch of `total` samples: every N-th, from its own on.
+    """The samples that `rank` takes of a global batch of `total`: every N-th, from its own on.
 
-    whole: a full one; 0: single samples are given. Where full batches give everyone two samples, a smaller one gives
-    nobody a single one, which would be the end of a network with batch norm: fewer workers share it.
+    whole: the size of a full batch; 0: single samples are given. If full batches give everyone two samples, a smaller
+    one gives nobody a single one, with which batch norm fails: fewer workers share it.
     """
     if total < 2 * world_size <= whole:
         world_size = max(1, total // 2)

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class PortionPart(Protocol):
-    """What is computed at once: inputs and targets of `count` samples."""
+    """Inputs and targets of `count` samples, which are computed at once."""
 
     @property
     def inputs(self) -> Any:
-        """(count, ...), or whatever a loop of one's own takes."""
+        """The inputs, (count, ...), or whatever a loop of one's own takes."""
         ...
 
     @property
@@ -32,7 +32,7 @@ class PortionPart(Protocol):
 
     @property
     def counted(self) -> float:
-        """What their loss is a mean over, in samples."""
+        """The number of samples that their loss is a mean over."""
         ...
 
 
@@ -55,7 +55,7 @@ class PortionReader(Protocol):
     samples: int
 
     def expect(self, portions: Sequence[BatchRange]) -> None:
-        """These are read next, in this order: what can be read and decoded beside training may begin."""
+        """Announce the portions that are read next, in this order: reading and decoding beside training may begin."""
         ...
 
     def read(self, portion: BatchRange) -> ReadPortion:
@@ -63,5 +63,5 @@ class PortionReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Let nothing more be read."""
         ...

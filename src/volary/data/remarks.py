@@ -1,4 +1,4 @@
-"""What of a data set is not read, in sentences: `volary data check` prints them, a run warns before its first step."""
+"""Says what of a data set is not read: `volary data check` prints them, a run warns before its first step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WithRemarks(Protocol):
 
 
 def remarks_of(samples: Samples | Stream) -> tuple[str, ...]:
-    """What they say, if they say something."""
+    """The remarks of the samples, if they have any."""
     return tuple(samples.remarks) if isinstance(samples, WithRemarks) else ()
 
 

@@ -1,4 +1,4 @@
-"""What a sample is called in a sentence: by its number, and by its file or record, where it has one."""
+"""Names of samples in sentences: their number, and their file or record, if they have one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def called(samples: Samples | Stream, number: int) -> str:
-    """Of the training data: "sample 7 of the training data (a/7.wav)"."""
+    """Name a sample of the training data: "sample 7 of the training data (a/7.wav)"."""
     samples = samples.samples if isinstance(samples, Skipping) else samples
     name = f" ({samples.records.name(number)})" if isinstance(samples, Pipeline) else ""
     return f"sample {number} of the training data{name}"

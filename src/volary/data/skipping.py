@@ -42,20 +42,20 @@ class Skipping:
 
     @property
     def block(self) -> int:
-        """Of the samples; 1 if they are not stored."""
+        """The block of the samples; 1 if they are not stored."""
         return self._stored.block if self._stored else 1
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
-        """Those of which nothing is known, if the samples are stored."""
+        """Prefetch those that are not known to be unreadable, if the samples are stored."""
         return self._stored is not None and self._stored.prefetch(self.readable(indices), epoch)
 
     def readable(self, indices: Tensor) -> Tensor:
-        """Those of `indices` (n,) of which nothing else is known: (m,)."""
+        """The `indices` (n,) that are not known to be unreadable: (m,)."""
         return indices[~self._corrupt[indices]] if self._any else indices
 
     @property
     def scale(self) -> Callable[[Tensor], Tensor] | None:
-        """Of the samples; None if they are not stored."""
+        """The scale of the samples; None if they are not stored."""
         return self._stored.scale if self._stored else None
 
     def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:

@@ -22,15 +22,15 @@ class Stored(Samples, Protocol):
 
     @property
     def scale(self) -> Callable[[Tensor], Tensor] | None:
-        """What makes inputs of what `take` gives, on any device; None: they are inputs already."""
+        """The function that makes inputs of what `take` gives, on any device; None: they are inputs already."""
         ...
 
     def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
-        """As `fetch`, but inputs (n, ...) as they were decoded: bytes of images, a quarter of their values'."""
+        """Fetch, but inputs (n, ...) as they were decoded: bytes of images, a quarter of the size of their values."""
         ...
 
     def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
-        """As of all samples; the epoch and a sample's index decide what is random in it."""
+        """Fetch as from all samples; the epoch and a sample's index decide what is random in it."""
         ...
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:

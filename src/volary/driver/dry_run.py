@@ -17,7 +17,7 @@ from volary.session.spec import Session
 
 
 def planned(session: Session) -> list[tuple[str, str]]:
-    """For each launch what it is for, and the command line: the launcher's, or that of each process; or the batch file.
+    """The purpose and command line of each launch: the launcher's, or that of each process; or the batch file.
 
     A run's number and its server's port and attempt are not known before it begins. Raises BadInput as `start` does.
     """

@@ -188,7 +188,7 @@ class HeartbeatService:
             _log.warning("%s; training goes on", self._journal.fault)
 
     def observed(self, here: Collection[int], working: Collection[int]) -> Iterator[tuple[int, Any]]:
-        """What the engine sees of the workers' processes; see `FailureDetector.observed`."""
+        """Note what the engine sees of the workers' processes; see `FailureDetector.observed`."""
         self.watch.observed(here, working)
         return iter(())
 

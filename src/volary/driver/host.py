@@ -61,13 +61,13 @@ class LauncherWorkers:
         return []
 
     def ask_to_end(self) -> None:
-        """Their own launcher does."""
+        """Do nothing: their own launcher asks them to end."""
 
     def kill(self, number: int) -> None:
-        """It ends itself, or with its launcher."""
+        """Do nothing: the worker ends itself, or with its launcher."""
 
     def stop(self, grace_s: float) -> None:
-        """Their own launcher ends them."""
+        """Do nothing: their own launcher ends them."""
 
 
 def main() -> int:

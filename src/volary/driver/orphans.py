@@ -31,7 +31,7 @@ _OVER = b"over\n"
 
 @contextlib.contextmanager
 def seen_out(directory: RunDirectory, lock: RunLock) -> Iterator[Callable[[Iterable[int]], None]]:
-    """What to call with the processes of workers: should this process be killed, they do not outlive it for long."""
+    """Yield a function to call with workers' processes: if this process is killed, they do not outlive it for long."""
     order = json.dumps({"run": str(directory.path), "driver": os.getpid()})
     known: set[int] = set()
     with subprocess.Popen(

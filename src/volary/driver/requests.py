@@ -34,6 +34,6 @@ def written_down(directory: RunDirectory, request: Request, journal: Journal, st
 
 
 def pass_on(request: Request, hub: HeartbeatService, keepers: ServerGroup) -> Replies:
-    """To who keeps the parameters, or else to the workers, which agree on the step."""
+    """Pass a request to whoever keeps the parameters, or else to the workers, which agree on the step."""
     replies = keepers.ask(request, time.monotonic())
     return hub.ask(msgspec.to_builtins(request)) if replies is None else replies

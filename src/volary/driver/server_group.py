@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerFailure:
-    """What became of a server for which the run cannot go on. lines: for the user, what it was first. log: its own."""
+    """The failure of a server that ends the run. lines: for the user, the cause first. log: the server's own."""
 
     lines: list[str]
     log: Path
@@ -33,7 +33,7 @@ class ServerGroup(Protocol):
 
     @property
     def services(self) -> Mapping[str, Service]:
-        """What the driver's keyed server must carry for these servers, by name."""
+        """The services that the driver's keyed server must have for these servers, by name."""
         ...
 
     def start(self, meeting: Meeting) -> None:
@@ -71,7 +71,7 @@ class ServerGroup(Protocol):
 
     @property
     def refusal(self) -> str:
-        """What one of them said that would not begin, as the user can mend it; empty if none did."""
+        """The words of a server that refused to begin for a reason that the user can mend; empty if none did."""
         ...
 
     @property
@@ -90,7 +90,7 @@ class ServerGroup(Protocol):
         ...
 
     def account(self) -> ServerFailure | None:
-        """What to tell of the one for which the run cannot go on; None if there is none."""
+        """The failure of a server without which the run cannot continue; None if there is none."""
         ...
 
     @property
@@ -124,37 +124,37 @@ class NoServers:
         pass
 
     def expect(self, rank: int) -> None:
-        """Never: nobody is let in."""
+        """Do nothing: nobody is let in."""
 
     def without(self, rank: int, reason: str, now: float) -> Replies:
         """Never: the run ends with the first worker that is lost."""
         return ()
 
     def left(self, rank: int, now: float) -> Replies:
-        """Its goodbye has said it all."""
+        """Reply nothing: the worker's goodbye has said all."""
         return ()
 
     def finish(self, now: float) -> Replies | None:
-        """The workers agree on it."""
+        """None: the workers agree on the end."""
         return None
 
     def ask(self, request: Request, now: float) -> Replies | None:
-        """The workers agree on when."""
+        """None: the workers agree on the step."""
         return None
 
     def look(self) -> None:
-        """Nobody to look at."""
+        """Do nothing: there is no server."""
 
     def account(self) -> ServerFailure | None:
-        """Nobody to tell of."""
+        """None: there is no server."""
         return None
 
     def steps(self, reported: int) -> int:
-        """As the workers say."""
+        """The steps that the workers report."""
         return reported
 
     def begun(self, reported: int) -> bool:
-        """They count from where they resumed, once they have."""
+        """Whether the workers have counted a step: they count from where they resumed, once they have."""
         return reported > 0
 
     def stop(self) -> None:

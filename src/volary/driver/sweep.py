@@ -72,7 +72,7 @@ class SweepRunner:
         self._begun = 0
 
     def run(self) -> None:
-        """To the end of the last run, whatever becomes of each.
+        """Train all runs to the end, also if some fail.
 
         Raises Stopped, once those under way have ended, if the user asked and some are left.
         """
@@ -166,5 +166,5 @@ def _overrides(values: Mapping[str, str]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """As YAML text, which a name like 1e3 is not by itself."""
+    """Quote as YAML text, which a name like 1e3 is not by itself."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -20,11 +20,11 @@ Role = Literal["worker", "server"]
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """So many processes of one role, to be started.
+    """Processes of one role that are to be started: `count` of them.
 
     role: `worker`, or `server`, which keeps parameters. command: of each. first: the number of the first of them; the
-    numbers of workers are their ranks, and those that join a run come after those that are there. meeting: where they
-    find the run's server. job: what a worker does (run/launch/assignment.py). beside: processes of the other role.
+    numbers of workers are their ranks, and those that join a run follow those that are there. meeting: where they find
+    the run's server. job: what a worker does (run/launch/assignment.py). beside: processes of the other role.
     interface: `strategy.interface`.
     """
 
@@ -44,11 +44,11 @@ class Launch:
         return range(self.first, self.first + self.count)
 
     def log(self, number: int) -> Path:
-        """Where process `number` writes what it prints."""
+        """The file to which process `number` prints."""
         return self.directory.log(number) if self.role == "worker" else self.directory.server_log(number)
 
     def variables(self) -> dict[str, str]:
-        """What all of them are told through their environment, beside their number."""
+        """The environment variables of all of them, without their numbers."""
         return self._assignment().variables()
 
     def variables_elsewhere(self) -> dict[str, str]:
@@ -111,7 +111,7 @@ class Handle(Protocol):
         ...
 
     def hosts(self) -> Mapping[int, str]:
-        """Where processes are, or are to be, by number, as far as that is known."""
+        """The hosts where processes are, or are to be, by number, as far as they are known."""
         ...
 
     def running(self) -> set[int]:
@@ -119,7 +119,7 @@ class Handle(Protocol):
         ...
 
     def events(self) -> list[Exited]:
-        """What happened since the last call; never waits."""
+        """The exits since the last call; never waits."""
         ...
 
     def ended(self) -> Ended | None:
@@ -152,7 +152,7 @@ class Engine(Protocol):
         ...
 
     def warnings(self, workers: int) -> list[str]:
-        """What is better known before so many workers are started here; each a sentence."""
+        """Sentences that are better known before so many workers are started here."""
         ...
 
     def host(self) -> str:
@@ -160,7 +160,7 @@ class Engine(Protocol):
         ...
 
     def command(self, launch: Launch) -> list[str]:
-        """What `launch` runs: the launcher's command line, or, without one, that of each process."""
+        """The command line that `launch` runs: the launcher's, or, without one, that of each process."""
         ...
 
     def prepare(self, workers: int) -> None:

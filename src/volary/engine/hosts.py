@@ -96,7 +96,7 @@ class HostsEngine:
         return self._command(self._hosts[0][0])
 
     def prepare(self, workers: int) -> None:
-        """Nothing: the machines begin when they are reached."""
+        """Do nothing: the machines begin when they are reached."""
 
     def launch(self, launch: Launch, *, launcher: Sequence[str] = ()) -> Handle:
         """Start them, by an ssh for each machine that has any of them. What these print is in logs of their own.
@@ -126,7 +126,7 @@ class HostsEngine:
         return shlex.split(self.ssh) or ["ssh"]
 
     def _shares(self, launch: Launch, *, in_a_row: bool = False) -> list[tuple[str, list[int]]]:
-        """For each machine that gets any: the numbers of its processes. Workers fill slots, servers go around.
+        """The numbers of processes, for each machine that gets any. Workers fill slots, servers go around.
 
         in_a_row: the first goes to the first machine, so that those of each follow each other.
         """

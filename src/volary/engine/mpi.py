@@ -47,7 +47,7 @@ class MpiEngine:
                 raise SettingError(f"hosts has {host!r}; accepted: names of machines, as alpha or alpha:4 (4 slots)")
 
     def check(self, workers: int) -> str | None:
-        """There must be a launcher that this engine knows, and slots for all, or memory on this machine."""
+        """Check for a launcher that this engine knows, and slots for all, or memory on this machine."""
         program = self._program()
         if program is None:
             return (
@@ -65,7 +65,7 @@ class MpiEngine:
         return None
 
     def warnings(self, workers: int) -> list[str]:
-        """Of this machine; what others have is not known here."""
+        """Warnings about this machine; what others have is not known here."""
         if self.hosts:
             return []
         found = LocalEngine().warnings(workers)
@@ -90,7 +90,7 @@ class MpiEngine:
         return [program, *self._mpich(names), "-n", str(launch.count), *_UNJUDGED, *launch.command]
 
     def prepare(self, workers: int) -> None:
-        """Nothing: the launcher starts them."""
+        """Do nothing: the launcher starts them."""
 
     def launch(self, launch: Launch) -> Handle:
         """Start them by one mpirun. What it prints is in a log of its own."""

@@ -55,7 +55,7 @@ class RayEngine:
         return self._lacks(workers) if self.address else LocalEngine().check(workers)
 
     def warnings(self, workers: int) -> list[str]:
-        """Of this machine; what others have is Ray's to judge."""
+        """Warnings about this machine; Ray judges what others have."""
         return [] if self.address else LocalEngine().warnings(workers)
 
     def host(self) -> str:
@@ -63,7 +63,7 @@ class RayEngine:
         return address_towards(self._head()[0]) if self.address else LOOPBACK
 
     def command(self, launch: Launch) -> list[str]:
-        """Of the process that is Ray's driver, for all of them."""
+        """The command of the process that is Ray's driver, for all of them."""
         log = str(launch.directory.logs / f"ray-{launch.role}s.log")
         asked = ActorSettings(
             count=launch.count,
@@ -77,7 +77,7 @@ class RayEngine:
         return [*ACTORS, asked.words(), *launch.command]
 
     def prepare(self, workers: int) -> None:
-        """Nothing: Ray starts them."""
+        """Do nothing: Ray starts them."""
 
     def launch(self, launch: Launch) -> Handle:
         """Start them by one placement group. Servers beside a cluster that is started here are started without it."""

@@ -46,7 +46,7 @@ class SlurmEngine:
                 raise SettingError(f"options has {option!r}; accepted: long options without --, as qos=debug")
 
     def check(self, workers: int) -> str | None:
-        """There must be an srun, a controller that answers, and room for all: in the allocation, or one to be had."""
+        """Check for srun, a controller that answers, and room for all: in the allocation, or in a new one."""
         if shutil.which("srun") is None:
             return "there is no srun here; on Debian it is in slurm-client, and a cluster's login nodes have it"
         if self.queues():
@@ -57,7 +57,7 @@ class SlurmEngine:
         return None if refused is None else f"Slurm does not take {workers} workers: {refused}"
 
     def warnings(self, workers: int) -> list[str]:
-        """What nodes have is Slurm's to judge."""
+        """No warnings: Slurm judges what nodes have."""
         return []
 
     def host(self) -> str:
@@ -87,7 +87,7 @@ class SlurmEngine:
         return ["srun", *own, "--overlap", f"--ntasks={launch.count}", *launch.command]
 
     def prepare(self, workers: int) -> None:
-        """Nothing: the launcher starts them."""
+        """Do nothing: the launcher starts them."""
 
     def launch(self, launch: Launch) -> Handle:
         """Start them by one srun. What it prints is in a log of its own."""
@@ -126,7 +126,7 @@ class SlurmEngine:
 
 
 def _name(launch: Launch) -> str:
-    """Of the step, and of no other of this user's."""
+    """The name of the step, and of no other step of this user's."""
     return f"volary-{launch.directory.name}-{launch.role}s-{launch.meeting.server_life[:8]}-{launch.first}"
 
 

@@ -26,13 +26,13 @@ class TorchrunEngine:
         require_machines("nodes", self.nodes)
 
     def check(self, workers: int) -> str | None:
-        """As for workers that are started without it: the agent takes what a process with torch takes."""
+        """Check as for workers without an agent: it takes what a process with torch takes."""
         if self.nodes:
             return self._machines.check(workers)
         return LocalEngine().check(workers + 1)
 
     def warnings(self, workers: int) -> list[str]:
-        """As for workers that are started without it."""
+        """Warnings as for workers without an agent."""
         return self._machines.warnings(workers) if self.nodes else LocalEngine().warnings(workers)
 
     def host(self) -> str:
@@ -46,7 +46,7 @@ class TorchrunEngine:
         return [*AGENT, str(launch.count), *launch.command] if launch.role == "worker" else list(launch.command)
 
     def prepare(self, workers: int) -> None:
-        """Nothing: the launcher starts them."""
+        """Do nothing: the launcher starts them."""
 
     def launch(self, launch: Launch) -> Handle:
         """Workers are the agent's; servers, which must not end with them, are started without it."""

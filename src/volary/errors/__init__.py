@@ -36,7 +36,7 @@ class VolaryError(Exception):
 
 
 class BadInput(VolaryError):
-    """What the user gave cannot be used; nothing has started and nothing was changed."""
+    """The user's input cannot be used; nothing has started and nothing was changed."""
 
     exit_code = 2
 
@@ -120,7 +120,7 @@ class NotFinite(VolaryError):
 
 
 class NotSaved(VolaryError):
-    """What a run ends with (its last checkpoint, a function's result) could not be written, though tried again."""
+    """The end of a run (its last checkpoint, a function's result) could not be written, though it was tried again."""
 
 
 class Stopped(VolaryError):

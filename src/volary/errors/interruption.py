@@ -15,7 +15,7 @@ AT_MOST_S = 10.0  # an import that takes longer is interrupted: it runs code of 
 
 
 def raise_when_interrupted() -> None:
-    """From now on SIGTERM raises KeyboardInterrupt as Ctrl-C does, both once an import is over. For the main thread."""
+    """Let SIGTERM raise KeyboardInterrupt as Ctrl-C does, both once an import is over. For the main thread."""
     signal.signal(signal.SIGTERM, _interrupted)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored here
         signal.signal(signal.SIGINT, _interrupted)

@@ -34,7 +34,7 @@ _OURS = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Raised:
-    """What an exception says, from the point of view of its user.
+    """An exception in words, from the point of view of its user.
 
     place: the innermost frame of the user's own code, such as "my_net.py:15 in forward"; empty if none is theirs.
     error: type and first line of text. lines: the rest of the text, notes, the user's frames with their source (the
@@ -48,12 +48,12 @@ class Raised:
 
     @property
     def sentence(self) -> str:
-        """Where and what, in a line."""
+        """The place and the error, in a line."""
         return f"{self.place}: {self.error}" if self.place else self.error
 
     @property
     def predicate(self) -> str:
-        """What follows the name of whose code it was: "raised ValueError at my_net.py:15 in forward: its text"."""
+        """The words after the name of whose code it was: "raised ValueError at my_net.py:15 in forward: its text"."""
         kind, _, text = self.error.partition(": ")
         at = f" at {self.place}" if self.place else ""
         return f"raised {kind}{at}" + (f": {text}" if text else "")
@@ -77,7 +77,7 @@ def raised(error: BaseException) -> Raised:
 
 
 def owner(file: str) -> str:
-    """Whose a source file is: "volary", "python" (its own library), an installed package's name, or "": the user's."""
+    """The owner of a source file: "volary", "python" (its library), an installed package's name, or "": the user."""
     if file.startswith("<"):
         return "python"
     path = Path(file)

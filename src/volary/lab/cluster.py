@@ -154,7 +154,7 @@ class Lab:
         return job
 
     def output(self, host: int, command: Sequence[str], *, timeout_s: float = 30.0) -> str:
-        """What a command prints on one host. Raises LabError, with what it printed, if it fails or takes longer."""
+        """Return what a command prints on one host. Raises LabError with the output if it fails or takes longer."""
         with tempfile.TemporaryFile() as printed:
             job = self.start(host, command, output=printed)
             status = job.wait(timeout_s)
@@ -183,7 +183,7 @@ class Lab:
         self._links().set_up(self.topology.check_host(host), up=True)
 
     def counters(self, host: int) -> Counters:
-        """What has passed a host's link since the lab began; `after - before` is what passed in between."""
+        """Count what has passed a host's link since the lab began; `after - before` is what passed in between."""
         return self._links().counters(self.topology.check_host(host))
 
     def close(self) -> None:

@@ -90,7 +90,7 @@ def usual_flows(topology: LabTopology) -> list[tuple[str, list[Flow], int | None
 
 
 def measure(lab: Lab, seconds: float = 2.0) -> Iterator[Throughput]:
-    """What the usual flows carry, one kind after the other, each measured for so many seconds."""
+    """Measure what the usual flows carry, one kind after the other, each for so many seconds."""
     for what, flows, limit in usual_flows(lab.topology):
         yield Throughput(what, tcp_rate(lab, flows, seconds), limit)
 

@@ -30,7 +30,7 @@ class RankPlace:
     local_world_size: int
 
     def environment(self, topology: LabTopology) -> dict[str, str]:
-        """What torchrun would set, the device that communication libraries are to use, and the host's address."""
+        """The variables that torchrun would set, the device for communication libraries, and the host's address."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),

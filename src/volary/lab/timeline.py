@@ -17,7 +17,7 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|ms)?")
 
 
 class Changeable(Protocol):
-    """What a change is made to: the lab."""
+    """The protocol of what changes are made to: the lab."""
 
     def cut(self, host: int) -> None: ...
     def restore(self, host: int) -> None: ...
@@ -81,11 +81,11 @@ class Timeline:
 
     @property
     def next_s(self) -> float | None:
-        """When the next change is due, in seconds after the start; None if there is none left."""
+        """Seconds after the start at which the next change is due; None if there is none left."""
         return self._waiting[0].at_s if self._waiting else None
 
     def due(self, elapsed_s: float) -> Sequence[LinkChange]:
-        """Those whose time has come; they are given once."""
+        """Return the changes whose time has come, each once."""
         found = [change for change in self._waiting if change.at_s <= elapsed_s]
         del self._waiting[: len(found)]
         return found

@@ -39,7 +39,7 @@ _CAUSES = {kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, N
 
 @dataclass(frozen=True)
 class LabTraining:
-    """What to train: a session file with settings changed, or a run to go on with (then both are left empty).
+    """The training of a lab: a session file with changed settings, or a run to resume (then both are left empty).
 
     trust: the file, or the run, may be another user's.
     """
@@ -165,7 +165,7 @@ class _View:
 def _first_words(
     lab: Lab, directory: RunDirectory | None, ended: RanksEnded | None, outputs: Sequence[IO[bytes]]
 ) -> str:
-    """Of the rank that failed first, if its run's driver has left no word: where it was, and what it said."""
+    """Say where the rank that failed first was, and what it printed, if its run's driver has left no word."""
     if directory is None or ended is None or ended.rank is None:
         return "the run was cut off"
     outputs[ended.rank].seek(0)

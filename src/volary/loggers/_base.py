@@ -46,7 +46,7 @@ class Writer(Protocol):
         ...
 
     def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
-        """What an evaluation measured, and when (seconds since 1970). Of a metric that is no number: NaN."""
+        """Log what an evaluation measured, and when (seconds since 1970). A metric that is no number is NaN."""
         ...
 
     def flush(self) -> None:
@@ -54,7 +54,7 @@ class Writer(Protocol):
         ...
 
     def close(self, state: str) -> None:
-        """There is no more. state: of the run, as `volary runs` shows it."""
+        """End the log. state: of the run, as `volary runs` shows it."""
         ...
 
 
@@ -75,7 +75,7 @@ class Logger(Protocol):
         ...
 
     def where(self, about: About) -> str:
-        """Where the copy is found, in words."""
+        """Say in words where the copy is."""
         ...
 
 

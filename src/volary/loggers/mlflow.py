@@ -36,7 +36,7 @@ class MLflow:
             raise SettingError(f"uri is {repr(self.uri) if self.uri else 'missing'}; {_ACCEPTED}")
 
     def check(self) -> None:
-        """Of a store in a file its folder; a server is asked once the run is there."""
+        """Check the folder of a store in a file; a server is asked once the run is there."""
         scheme, _, path = self.uri.partition(":///")
         if path and scheme in ("sqlite", "file"):
             refuse_unwritable("mlflow: uri", Path(path).parent)
@@ -101,7 +101,7 @@ class MLflowWriter:
         self._add(step, at, named(values, self._about))
 
     def flush(self) -> None:
-        """In requests that the server accepts."""
+        """Send what waits, in requests that the server accepts."""
         while self._waiting:
             self._client.log_batch(self._run, metrics=self._waiting[:_MOST_METRICS])
             del self._waiting[:_MOST_METRICS]

@@ -65,7 +65,7 @@ class ParquetWriter:
         self._write("metrics", columns)
 
     def flush(self) -> None:
-        """Nothing can be read before the end."""
+        """Do nothing: nothing can be read before the end."""
 
     def close(self, state: str) -> None:
         """Make the files whole, and give them their names."""

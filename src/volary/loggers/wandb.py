@@ -70,7 +70,7 @@ class WandBWriter:
         self._run.log(named(values, self._about) | {"step": step})
 
     def flush(self) -> None:
-        """W&B writes by itself."""
+        """Do nothing: W&B writes by itself."""
 
     def close(self, state: str) -> None:
         """The run is over: well, or not."""

@@ -78,7 +78,7 @@ class Account:
     traffic: list[Traffic] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything in plain values, for `--json`."""
+        """Return everything in plain values, for `--json`."""
         digest = self.digest
         return {
             "run": str(digest.directory.path),
@@ -166,7 +166,7 @@ def _corrupt(events: Iterable[Event]) -> dict[str, list[str]]:
 
 
 def _reads(events: Iterable[Event]) -> dict[int, dict[str, int]]:
-    """Of all workers together; of an epoch that a worker has read several times, the newest."""
+    """The reads of all workers together; of an epoch that a worker has read several times, the newest."""
     newest = {(int(event.data["epoch"]), event.rank): event.data for event in events}
     found: dict[int, dict[str, int]] = {}
     for (epoch, _), data in sorted(newest.items(), key=lambda item: item[0][0]):
@@ -184,7 +184,7 @@ def _decoding(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def _changes(reader: RunReader) -> list[Event]:
-    """Those that were made: an attempt whose workers refused them took them back."""
+    """The changes that were made: an attempt whose workers refused them took them back."""
     taken_back = {event.attempt for event in reader.events(kind="unchanged")}
     return [event for event in reader.events(kind="changed") if event.attempt not in taken_back]
 

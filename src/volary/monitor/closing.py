@@ -1,4 +1,4 @@
-"""The last words about a run: what came out, where it lies, what to do next."""
+"""The last words about a run: the result, where it is stored, what to do next."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def verdict(digest: Digest) -> str:
 
 
 def one_line(digest: Digest) -> str:
-    """Everything that `--quiet` leaves: the verdict and where the run lies."""
+    """The one line that `--quiet` leaves: the verdict, and where the run is stored."""
     return f"{digest.directory.name} {verdict(digest)} ({place(digest.directory.path)})"
 
 

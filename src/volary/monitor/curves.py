@@ -32,7 +32,7 @@ class Curve:
         return min(known, key=lambda point: point.mean), max(known, key=lambda point: point.mean)
 
     def as_dict(self) -> dict[str, Any]:
-        """In plain values, for `--json`."""
+        """Return the curve in plain values, for `--json`."""
         return {
             "label": self.label,
             "steps": [point.step for point in self.points],
@@ -41,7 +41,7 @@ class Curve:
 
 
 def names(reader: RunReader) -> list[str]:
-    """What can be asked for: what evaluations measured, then what is measured of every step."""
+    """The names that can be asked for: what evaluations measured, then what is measured of every step."""
     return _names(reader.metrics())
 
 

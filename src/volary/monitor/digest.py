@@ -120,7 +120,7 @@ def _attempt(info: dict[str, str]) -> int:
 
 
 def waits_for(info: dict[str, str]) -> str:
-    """What the start of a run waits for, by what its workers say of themselves."""
+    """Say what the start of a run waits for, by what its workers report."""
     workers = int(known_number(info, "workers") or 1)
     try:
         connected = len(json.loads(info.get("hosts", "{}")))

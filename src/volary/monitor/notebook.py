@@ -47,7 +47,7 @@ class Notebook:
         self._draw(digest, [f"{label:<9} {text}" for label, text in closing(digest, drawn=True)])
 
     def close(self) -> None:
-        """Nothing is held: what was drawn stays."""
+        """Do nothing: what was drawn stays."""
 
     def _draw(self, digest: Digest, lines: list[str]) -> None:
         self._drawn_at = time.monotonic()

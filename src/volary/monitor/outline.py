@@ -16,7 +16,7 @@ AXES = ("consistency", "exchange", "codec", "partition")
 
 @dataclass(frozen=True)
 class Outline:
-    """What a session is about; a part that the file does not tell is an empty string.
+    """The outline of a session; a part that the file does not have is an empty string.
 
     own_loop: the function or program of a run of somebody's own training loop, which has no network, data or loss that
     Volary knows.

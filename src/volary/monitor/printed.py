@@ -18,7 +18,7 @@ class Printed:
         self._over = False
 
     def lines(self, *, last: bool = False) -> list[str]:
-        """Those that have become whole since the last call. last: what is there of one that is not, too."""
+        """Return the lines that have become whole since the last call. last: and what there is of an unfinished one."""
         if self._over:
             return []
         with self._log.open("rb") as file:

@@ -63,7 +63,7 @@ def events(spans: Sequence[Span], hosts: Mapping[int, str]) -> Iterator[dict[str
 
 @dataclass(frozen=True)
 class Journey:
-    """What one bucket or layer went through: medians over ranks and recorded steps, None where it was not seen.
+    """The journey of one bucket or layer: medians over ranks and recorded steps, None if it was not seen.
 
     The pieces of a large layer are one journey: ready_to_sent_s, for which it waited for its turn, is of its first
     piece; sent_to_received_s, until the sum was there, from the first to the last; received_to_applied_s, until the

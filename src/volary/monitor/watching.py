@@ -1,4 +1,4 @@
-"""Following a run from another process, to its end; and how that ended."""
+"""Follows a run from another process to its end, and says how it ended."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def ending(directory: RunDirectory) -> Digest:
 
 
 def exit_code(digest: Digest) -> int:
-    """With which status the command that trained has ended, by what it wrote down."""
+    """The status with which the command that trained has ended, by its record."""
     if digest.state in ("finished", "stopped"):
         return Stopped.exit_code if digest.state == "stopped" else 0
     return digest.exit_code

@@ -19,7 +19,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def starting_in(words: str, attempt_s: float | None) -> str:
-    """What a start waits for, and for how long: `starting: importing torch, 6 s`."""
+    """Say what a start waits for, and for how long: `starting: importing torch, 6 s`."""
     return f"starting: {words}" + (f", {duration(attempt_s)}" if attempt_s is not None else "") if words else ""
 
 
@@ -47,7 +47,7 @@ def training(
 
 
 def epoch(window: Window, session: Outline) -> str:
-    """Which epoch it is; empty where a loop of the user's own does not tell."""
+    """Say which epoch it is; empty if a loop of the user's own does not report it."""
     return f"epoch {window.epoch:.1f}" if window.epoch or not session.own_loop else ""
 
 
@@ -90,7 +90,7 @@ def measured(values: Mapping[str, float], first: str = "") -> str:
 
 
 def clean(text: object) -> str:
-    """What a run says of itself, as one printable line: no line breaks and no terminal codes."""
+    """Make one printable line of what a run says of itself: no line breaks and no terminal codes."""
     return " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
 
 

@@ -31,9 +31,9 @@ class Criterion(Protocol):
         """The scalar loss, a mean over the samples given, or over what counts of them."""
 
     def counted(self, target: Tensor) -> float | None:
-        """What the loss of targets (n, ...) divides by, as the positions that are not ignored; None: each counts alike.
+        """Count what the loss of targets (n, ...) divides by, as positions not ignored; None: each counts alike.
 
-        Where it is 0 the loss is not called.
+        If it is 0 the loss is not called.
         """
 
     def totals(self, output: Any, target: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""From a network's settings, or a user's own factory, to an nn.Module that fits the data."""
+"""Makes an nn.Module that fits the data, from a network's settings or a user's own factory."""
 
 from __future__ import annotations
 

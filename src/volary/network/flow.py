@@ -37,7 +37,7 @@ class Flow:
         return self.criterion(self.module(inputs), targets)
 
     def counted(self, targets: Tensor) -> float:
-        """What the loss of targets (n, ...) divides by, in samples: n where every position counts."""
+        """Count what the loss of targets (n, ...) divides by, in samples: n if every position counts."""
         found = self.criterion.counted(targets)
         return float(len(targets)) if found is None else found / self.positions
 

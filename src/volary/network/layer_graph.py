@@ -98,7 +98,7 @@ class _Calls(TorchFunctionMode):
         self._known: dict[int, tuple[Tensor, frozenset[str]]] = {}  # the tensor is kept: its id must not be another's
 
     def layers_of(self, values: Any) -> frozenset[str]:
-        """Those that all tensors in `values` were made of."""
+        """The layers that all tensors in `values` were made of."""
         known = [self._known[id(tensor)][1] for tensor in _tensors(values) if id(tensor) in self._known]
         return frozenset().union(*known)
 
@@ -119,7 +119,7 @@ class _Calls(TorchFunctionMode):
 
 
 def _operations(function: str, args: Sequence[Any], result: Tensor) -> int:
-    """Of a call of one of torch's functions by that name: two for each product, none if it is no sum of products."""
+    """The operations of a call of torch's `function`: two for each product, none if it is no sum of products."""
     if len(args) < 2 or not (isinstance(args[0], Tensor) and isinstance(args[1], Tensor)):
         return 0
     left, right = args[0], args[1]
@@ -135,7 +135,7 @@ def _operations(function: str, args: Sequence[Any], result: Tensor) -> int:
 
 
 class _Watch:
-    """By layer: what feeds it, the shape that it gives, its operations and its seconds, summed if it runs again."""
+    """Records by layer: what feeds it, its output's shape, its operations and its seconds, summed if it runs again."""
 
     def __init__(self, calls: _Calls, layers: Mapping[str, nn.Module], device: torch.device) -> None:
         self.inputs: dict[str, frozenset[str]] = {}
@@ -164,7 +164,7 @@ class _Watch:
 
 
 def _within(layer: nn.Module, given: Any) -> int:
-    """Of layers that torch computes in a single call: of each of their matrices, at every position of the input."""
+    """Operations of a layer that torch computes in a single call: of each of its matrices, at every input position."""
     if not isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
         return 0
     first = next(_tensors(given))

@@ -1,4 +1,4 @@
-"""From a loss's settings, or a user's own loss, to a criterion."""
+"""Makes a criterion, from a loss's settings or a user's own loss."""
 
 from __future__ import annotations
 

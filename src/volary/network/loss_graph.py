@@ -1,4 +1,4 @@
-"""What autograd shows of a scalar loss: whether it is a sum over samples, or a mean over a part of a batch."""
+"""Finds in autograd's graph of a scalar loss: whether it is a sum over samples, or a mean over a part of a batch."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _NEAR = 4  # operations between a mean and the choice of what it is over
 
 
 def sum_in(loss: Tensor, samples: int) -> str:
-    """What shows that a scalar loss is a sum over a batch of `samples` (0: unknown), no mean; empty if nothing does.
+    """Say what shows that a scalar loss is a sum over a batch of `samples` (0: unknown), no mean; else return "".
 
-    Looked at are the terms that it is the sum of; a term with a factor may be a mean.
+    It looks at the terms that the loss is the sum of; a term with a factor may be a mean.
     """
     for node, _ in _terms(loss, _TERMS, samples):
         if getattr(node, "_saved_reduction", None) == _SUM:
@@ -36,9 +36,9 @@ def sum_in(loss: Tensor, samples: int) -> str:
 
 
 def mean_of_some_in(loss: Tensor, samples: int) -> str:
-    """What shows that a scalar loss is a mean over a part of a batch of `samples` (0: unknown), in words; or nothing.
+    """Say what shows that a scalar loss is a mean over a part of a batch of `samples` (0: unknown); else return "".
 
-    Targets that are ignored, weights of classes, a mask. Looked at are its terms, with and without a factor.
+    It finds ignored targets, weights of classes, a mask. It looks at the loss's terms, with and without a factor.
     """
     terms = list(_terms(loss, _TERMS | _FACTORS | _SAME, samples))
     of_classes = [node for node, _ in terms if node.name().startswith("NllLoss")]

@@ -21,7 +21,7 @@ _Wanted = TypeVar("_Wanted")
 
 
 class TypedRate(msgspec.Struct, forbid_unknown_fields=True):
-    """What the page sends to change the learning rate. lr: the text that was typed."""
+    """The page's request to change the learning rate. lr: the text that was typed."""
 
     lr: str
 

@@ -14,7 +14,7 @@ from volary.sharding.groups import leads
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Who am I, and where do we meet?
+    """The place of this process among those of its run, and where they meet.
 
     launcher: what started this process. attempt: how often it was restarted before. node: this machine's number.
     beside: how many processes of the launch share this machine, itself included; None: it is not known.

@@ -1,4 +1,4 @@
-"""The best evaluation of a run so far: what checkpoints keep of it; and evaluations that are no numbers."""
+"""The best evaluation of a run so far, as checkpoints keep it; and evaluations that are no numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def not_numbers(figures: Mapping[str, float]) -> str:
 
 @dataclass
 class Best:
-    """Its value and its step. waited: evaluations since then."""
+    """The best evaluation's value and step. waited: evaluations since then."""
 
     value: float | None = None
     step: int = 0

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which there are, which are whole, and which one a run goes on from."""
+"""The checkpoints of a run: which there are, which are whole, and which one a run continues from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a file of a checkpoint: ne
 
 @dataclass(frozen=True)
 class Manifest:
-    """What makes a checkpoint complete. files: checksum by name. metric: what `best` compares, if it was measured.
+    """The manifest makes a checkpoint complete. files: checksum by name. metric: what `best` compares, if measured.
 
     format, volary: in which form it was written, and by which version.
     """
@@ -52,7 +52,7 @@ class _Sealed:
 
 
 class CheckpointFiles(Protocol):
-    """Where a run's checkpoints are kept: a folder, or a store. One counts from the moment that its manifest is there.
+    """The files of a run's checkpoints, in a folder or a store. A checkpoint counts as soon as its manifest is there.
 
     Whatever writes raises OSError, whatever reads RunError.
     """
@@ -84,7 +84,7 @@ class CheckpointFiles(Protocol):
         ...
 
     def place(self, step: int) -> str:
-        """What messages call the checkpoint of `step`."""
+        """The name of the checkpoint of `step` in messages."""
         ...
 
     def path(self, step: int) -> Path:
@@ -92,7 +92,7 @@ class CheckpointFiles(Protocol):
         ...
 
     def manifest(self, step: int) -> bytes:
-        """Its manifest, as it was written."""
+        """Read the manifest of `step`, as it was written."""
         ...
 
     def bring(self, step: int, name: str, checksum: str) -> None:
@@ -100,7 +100,7 @@ class CheckpointFiles(Protocol):
         ...
 
     def missing(self, step: int, names: Iterable[str]) -> list[str]:
-        """Those of its files that are not where they should be."""
+        """The files of the checkpoint that are not where they should be."""
         ...
 
     def set_aside(self, step: int) -> None:
@@ -212,10 +212,10 @@ class Checkpoints:
         return whole, warnings + [f"{self.files.place(step)}/{MANIFEST}: missing" for step in newer]
 
     def take_up(self) -> tuple[Manifest | None, list[str]]:
-        """What a run goes on from: as `newest_whole`, and damaged ones that are newer are set aside.
+        """Take up the checkpoint that a run continues from: `newest_whole`; set newer, damaged ones aside.
 
-        Raises RunError if there are checkpoints and none is whole: nobody's work begins anew without being asked. So it
-        does if that one is of another format.
+        Raises RunError if there are checkpoints and none is whole: nobody's work begins anew without being asked. It
+        also raises that if the checkpoint is of another format.
         """
         manifest, warnings = self.newest_whole()
         if manifest is None and warnings:
@@ -227,7 +227,7 @@ class Checkpoints:
         return manifest, warnings
 
     def none_whole(self, warnings: Iterable[str]) -> RunError:
-        """What to raise where there are checkpoints and, as `warnings` say, all are damaged."""
+        """Make the error for checkpoints that are all damaged, as `warnings` say."""
         return RunError(
             f"{self.folder.parent}: none of its checkpoints is whole ({'; '.join(warnings)}); put a copy in their "
             f"place, or begin at step 0 with `volary resume {self.folder.parent} --anew`, which keeps them aside"

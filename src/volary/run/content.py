@@ -27,7 +27,7 @@ class StreamedFile:
 
     @property
     def checksum(self) -> str:
-        """As `volary.run.checkpoints.digest`, of all that was written."""
+        """The checksum of all that was written, as `volary.run.checkpoints.digest` makes it."""
         return self._sum.hexdigest()
 
     def write(self, data: Any) -> int:

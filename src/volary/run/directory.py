@@ -46,7 +46,7 @@ class RunDirectory:
 
     @property
     def folders(self) -> list[Path]:
-        """Those that every run has, by which one is known that has lost its database."""
+        """The folders that every run has, by which a run without its database is recognised."""
         return [self.path / name for name in _FOLDERS]
 
     def written_once(self) -> list[Path]:
@@ -56,21 +56,21 @@ class RunDirectory:
 
     @property
     def name(self) -> str:
-        """The run's name: its folder's."""
+        """The run's name, which is its folder's."""
         return self.path.name
 
     @property
     def argument(self) -> str:
-        """What to type as RUN in the current folder: its name if it is in `runs/` here, else its path."""
+        """The RUN to type in the current folder: its name if it is in `runs/` here, else its path."""
         path = Path(shown(str(self.path)))
         return path.name if path.parent == Path("runs") else str(path)
 
     def log(self, rank: int) -> Path:
-        """Where rank `rank` writes what it prints."""
+        """The file to which rank `rank` prints."""
         return self.logs / f"worker-{rank}.log"
 
     def server_log(self, number: int) -> Path:
-        """Where server `number` of a run with parameter servers writes what it prints."""
+        """The file to which server `number` of a run with parameter servers prints."""
         return self.logs / f"server-{number}.log"
 
     def key(self) -> bytes:
@@ -81,7 +81,7 @@ class RunDirectory:
             raise self.unreadable(self.path / "key", error) from None
 
     def unreadable(self, file: Path, error: OSError | ValueError) -> RunError:
-        """What to raise where `file` of this run is missing or damaged: it says so, and what to do."""
+        """Make the error for a missing or damaged `file` of this run: it says so, and what to do."""
         reason = error.strerror if isinstance(error, OSError) else "it is damaged"
         return RunError(f"{file} cannot be read ({reason}); put the run's own {file.name} there")
 
@@ -153,7 +153,7 @@ class RunDirectory:
 
 
 def exists_already(path: Path) -> RunError:
-    """What to raise where a run is to have the place of another one."""
+    """Make the error for a run that is to have the place of another one."""
     how = f"volary resume {RunDirectory(path).argument}"
     return RunError(f"the run {path} exists already; choose another run.name, or resume it: {how}")
 

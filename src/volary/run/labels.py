@@ -19,7 +19,7 @@ def labelled(weights: bytes, labels: Mapping[str, str]) -> bytes:
 
 
 def header_bytes(header: Mapping[str, Any]) -> bytes:
-    """What stands before the tensors of a safetensors file."""
+    """Make the bytes before the tensors of a safetensors file."""
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED_TO)
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text

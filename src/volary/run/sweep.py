@@ -31,7 +31,7 @@ class Sweep:
         return self.folder / "session.yaml"
 
     def log(self, member: str) -> Path:
-        """What the command that trained it printed; of one that was refused that is all there is."""
+        """The file to which the command that trained it printed; a refused run has no more than that."""
         return self.folder / f"{member}.log"
 
     def run(self, member: str) -> RunDirectory | None:

@@ -35,7 +35,7 @@ class Tags:
             raise BadInput(f"the note has {len(self.note):,} characters; accepted: up to {LONGEST_NOTE:,}")
 
     def changed(self, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None) -> Tags:
-        """With more and fewer tags, and another note if one is given. Raises BadInput for a tag that is not there."""
+        """Return tags with some added and removed, and another note, if given. Raises BadInput if one is not there."""
         if missing := [tag for tag in remove if tag not in self.tags]:
             raise BadInput(f"no tag {missing[0]!r}; there are: {', '.join(self.tags) or '(none)'}")
         tags = [tag for tag in dict.fromkeys([*self.tags, *add]) if tag not in remove]
@@ -43,7 +43,7 @@ class Tags:
 
 
 def read_tags(directory: RunDirectory) -> Tags:
-    """What is said of the run; nothing, if that cannot be read."""
+    """Read the tags of the run; none if they cannot be read."""
     try:
         with open_regular(directory.path / FILE) as file:
             return msgspec.json.decode(file.read(), type=Tags)

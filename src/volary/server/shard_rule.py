@@ -1,4 +1,4 @@
-"""When contributions to a slice make an update where there is no roster: the key-value store's modes."""
+"""Rules of when contributions to a slice make an update without a roster: the key-value store's modes."""
 
 from __future__ import annotations
 

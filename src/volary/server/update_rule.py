@@ -1,4 +1,4 @@
-"""The update rule: what becomes of a slice's values, on servers and on workers that keep all parameters themselves."""
+"""The update rule of a slice's values, on servers and on workers that keep all parameters themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SliceUpdate:
-    """What is to be applied to a slice, all in sums of `count` contributions.
+    """An update to be applied to a slice, in sums of `count` contributions.
 
     sums: of each part, (n,) in the order in memory, or in the part's shape; None: nobody used the part, it stays. They
     may be changed if the rule says that it does. scale: factor of the sums. samples: that the run has learnt from,

@@ -49,13 +49,13 @@ def fit(strategy: Strategy, needs: Iterable[Need]) -> None:
 
 
 def lacks(strategy: Strategy) -> dict[str, str]:
-    """What the exchange lacks, each with the reason; one worker that keeps all itself waits for nobody."""
+    """The abilities that the exchange lacks, with reasons; one worker that keeps all itself waits for nobody."""
     found = {**strategy.exchange.lacks, **strategy.partition.lacks}
     return {trait: why for trait, why in found.items() if trait == "versions" or _travels(strategy)}
 
 
 def of_strategy(strategy: Strategy) -> Iterator[Need]:
-    """What the strategy's own settings need. Raises SettingError for a codec of gradients where none travel."""
+    """Yield what the strategy's own settings need. Raises SettingError for a codec of gradients if none travel."""
     codec = strategy.codec.name
     if strategy.consistency.needs_server:
         name = CONSISTENCY.name_of(type(strategy.consistency))
@@ -95,7 +95,7 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
 
 
 def of_session(session: Session) -> Iterator[Need]:
-    """What the other sections of a session need. Raises SettingError where the consistency model cannot do it."""
+    """Yield what the other sections of a session need. Raises SettingError if the consistency model cannot do it."""
     train, data = session.train, session.data
     if train.clip_norm is not None:
         yield Need("train.clip_norm", f"{train.clip_norm:g}", "gradient norm", "train.clip_value, or no clip_norm")
@@ -114,7 +114,7 @@ def of_session(session: Session) -> Iterator[Need]:
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
-    """What a loop of one's own needs. early_update: it looks at no gradients."""
+    """Yield what a loop of one's own needs. early_update: it looks at no gradients."""
     # what it does not look at may be late: what servers update, early updates, means of parameters
     if _keeps_versions(strategy) or early_update or strategy.consistency.pushes.value != "gradient":
         return

@@ -30,7 +30,7 @@ class Grid:
 
     @classmethod
     def read(cls, overrides: Sequence[str]) -> Grid:
-        """From `a.b=1,2` (varied) and `a.b=1` (fixed). Raises SessionError for what is neither."""
+        """Read `a.b=1,2` (varied) and `a.b=1` (fixed). Raises SessionError for what is neither."""
         problems = Problems()
         varied: dict[str, list[str]] = {}
         fixed = []
@@ -45,7 +45,7 @@ class Grid:
         return cls(varied, fixed)
 
     def members(self, session: Session, seeds: int) -> dict[str, dict[str, str]]:
-        """By name of a run what it is to have: a run for each combination, the last setting varying fastest.
+        """The settings of each run, by its name: a run for each combination, the last setting varying fastest.
 
         seeds: so many runs of each, with seeds from the session's on.
         session: with the fixed overrides. Raises BadInput for too many, or for seeds that are varied in two ways.

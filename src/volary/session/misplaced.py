@@ -32,7 +32,7 @@ class Whole:
 
 
 def beside(name: str, cls: type, node: Node, path: str) -> str | None:
-    """What to write if `name`, no setting of `cls` (the section at `path`), is meant for a plug-in that it names."""
+    """Say what to write if `name`, no setting of `cls` (the section at `path`), is meant for a plug-in it names."""
     child = node.value[name]
     strangers = [other for other in node.value if other not in settings_of(cls)]
     for choice, plugin in _chosen(cls, node):
@@ -51,7 +51,7 @@ def beside(name: str, cls: type, node: Node, path: str) -> str | None:
 
 
 def elsewhere(name: str, child: Node, whole: Whole | None) -> str | None:
-    """What to write if `name`, given the value `child`, is a setting of other sections or plug-ins."""
+    """Say what to write if `name`, given the value `child`, is a setting of other sections or plug-ins."""
     homes = whole.homes(name) if whole else []
     if not homes:
         return _plugin(name, child, whole) if whole else None
@@ -63,7 +63,7 @@ def elsewhere(name: str, child: Node, whole: Whole | None) -> str | None:
 
 
 def moved(name: str, settings: Node, path: str, room: str, default: str) -> str:
-    """What to write for the plug-in `name`, which is in another room now; see `Reader.moved`."""
+    """Say what to write for the plug-in `name`, which is in another room now; see `Reader.moved`."""
     prefix, _, here = path.rpartition(".")
     there, known = room.rpartition(".")[2], settings_of(import_module(room).ROOM.load(name))
     given = {key: child.plain() for key, child in settings.value.items()}

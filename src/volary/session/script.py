@@ -90,7 +90,7 @@ class Script:
 
     @property
     def name(self) -> str:
-        """What a run of it is called before its number, unless it has a name."""
+        """The name of a run of it, before its number, unless it has a name."""
         if self.function:
             return self.function.partition(" in ")[0].rpartition(":")[2].replace(".", "-").lower()
         last = self.module.removesuffix(".__main__").rpartition(".")[2]

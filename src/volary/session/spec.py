@@ -31,7 +31,7 @@ EVERY_100_STEPS = Period(100, "steps")
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """What was read from files or a store stays at hand: in memory that a machine's workers share, and on its disk."""
+    """Keeps what was read from files or a store: in memory that a machine's workers share, and on its disk."""
 
     memory: Size = NOTHING  # of a machine, for all its workers together; 0: none
     disk: Size = NOTHING  # of the folder `path`, for all data sets that are cached there; 0: none
@@ -145,7 +145,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopCheckpoint:
-    """Which checkpoints of a training loop of one's own are kept; the loop itself says when it saves."""
+    """Says which checkpoints of a training loop of one's own are kept; the loop itself says when it saves."""
 
     keep_best: ClassVar[bool] = False  # nobody says which one is the best
     keep_last: int = 3  # newest checkpoints to keep
@@ -233,7 +233,7 @@ class Strategy:
 
     @property
     def remarks(self) -> list[str]:
-        """What it takes without having been asked for it, in sentences."""
+        """Say in sentences what the session chooses without having been asked for it."""
         from volary.session.resolved import flow, plain_settings
 
         if not vars(self).get("_unasked"):

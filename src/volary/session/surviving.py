@@ -1,4 +1,4 @@
-"""Which losses a run survives by its strategy, in words. After any other it ends, and `volary resume` continues it."""
+"""Says which losses a run survives by its strategy. After any other it ends, and `volary resume` continues it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def survives(strategy: Strategy) -> str:
-    """For example: the loss of workers while one is left; of servers: none."""
+    """Say what it survives, for example: the loss of workers while one is left; of servers: none."""
     if not strategy.servers:
         return "no loss of a worker"
     copies = strategy.exchange.replicas > 1

@@ -18,7 +18,7 @@ def leads(rank: int) -> bool:
 
 
 def heir(rank: int, ranks: int) -> int:
-    """Which of so many ranks goes on with what `rank` had of its own, of an earlier group that may have been larger."""
+    """The rank, of so many, that continues with what `rank` had in an earlier group, which may have been larger."""
     return rank % ranks
 
 

@@ -12,7 +12,7 @@ from volary.sharding.ranges import Range
 
 @dataclass(frozen=True)
 class Holdings:
-    """Who has what, as `rank` sees it: the same on all ranks but for that.
+    """The map of who has what, as `rank` sees it; the rest is the same on all ranks.
 
     mesh: the axes along which ranks lie. keepers: of each range the ranks that keep it: they update it, alike, and
     have what the optimiser remembers of it. The first of them owns it: it writes it to checkpoints, and all others
@@ -44,14 +44,14 @@ class Holdings:
         return [part for part, ranks in self.keepers.items() if self.rank == ranks[0]]
 
     def within(self, part: Range) -> Iterator[tuple[Range, Sequence[int]]]:
-        """What of `part` the same ranks keep, and which these are."""
+        """Yield the ranges of `part` that the same ranks keep, and these ranks."""
         for own, ranks in self._by_name.get(part.name, ()):
             low, high = max(own.start, part.start), min(own.end, part.end)
             if low < high:
                 yield Range(part.name, low, high), ranks
 
     def kept(self, part: Range) -> list[Range]:
-        """What of `part` this rank keeps."""
+        """The ranges of `part` that this rank keeps."""
         return [own for own, ranks in self.within(part) if self.rank in ranks]
 
     @cached_property

@@ -29,7 +29,7 @@ class ByteRange(NamedTuple):
 
 
 class FileInfo(NamedTuple):
-    """What a listing says of a file. version: changes with its content, as far as the store says."""
+    """A file in a listing. version: changes with its content, as far as the store says."""
 
     size: int
     version: str
@@ -97,7 +97,7 @@ class RemotePath:
         return bool(self._ask(lambda: self.store.isdir(self.key)))
 
     def stat(self) -> Stat:
-        """Its size. Raises DataError if the store does not say."""
+        """Ask the store for its size. Raises DataError if it does not say."""
         size = self._ask(lambda: self.store.size(self.key))
         if size is None:
             raise DataError(f"{self}: the server does not say how large it is; accepted: a server that does")
@@ -109,11 +109,11 @@ class RemotePath:
                 yield self / key.rstrip("/").rpartition("/")[2]
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
-        """What is in the folder and has such a name. The pattern has no slash."""
+        """Find what is in the folder and has such a name. The pattern has no slash."""
         return (one for one in self.iterdir() if fnmatch(one.name, pattern))
 
     def version(self) -> str:
-        """What the store says that changes with the file."""
+        """The store's version of the file, which changes with it."""
         return _version(self._ask(lambda: self.store.info(self.key)))
 
     def files(self) -> dict[str, FileInfo]:

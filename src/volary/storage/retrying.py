@@ -22,7 +22,7 @@ class Retries:
         self._lock = threading.Lock()
 
     def call(self, what: str, attempt: Callable[[], T]) -> T:
-        """What `attempt` gives. what: the path, for the log.
+        """Return what `attempt` gives. what: the path, for the log.
 
         Raises what `attempt` raises at once if a further try cannot help, else OSError when the tries are used up.
         """

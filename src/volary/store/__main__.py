@@ -16,7 +16,7 @@ START_TIMEOUT_S = 30.0
 
 
 class ServerStart(msgspec.Struct, frozen=True):
-    """Where the register is, what proves us to it, and what to be."""
+    """The register's address, the key that proves us to it, and what to be."""
 
     host: str
     port: int

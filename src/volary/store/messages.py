@@ -65,7 +65,7 @@ class Filled(_StoreMessage, frozen=True):
 
 
 class Find(_StoreMessage, frozen=True):
-    """Where is `key`? Answered by Known or Refused."""
+    """Asks where `key` is. Answered by Known or Refused."""
 
     key: Name
 
@@ -90,7 +90,7 @@ class StoreWelcome(_StoreMessage, frozen=True, tag="welcome"):
 
 
 class Known(_StoreMessage, frozen=True):
-    """Where `key` is. fill: send its first values."""
+    """Says where `key` is. fill: send its first values."""
 
     key: Name
     kind: TensorKind

@@ -45,7 +45,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         whole: bool,
         security: str,
     ) -> Settings:
-        """From what the user says. Raises SettingError."""
+        """Make settings of what the user says. Raises SettingError."""
         for name, number in (("workers", workers), ("servers", servers)):
             require(isinstance(number, int) and 1 <= number <= MOST, name, number, f"1 to {MOST}")
         require(mode in DEFAULTS, "mode", repr(mode), "'sync' or 'async'")

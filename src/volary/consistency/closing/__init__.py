@@ -1,1 +1,1 @@
-"""Which contributions make an update: rules that consistency models share."""
+"""Rules that consistency models share: which contributions make an update."""

@@ -22,11 +22,11 @@ class ImmediateCloser:
         self._not_finite: set[Contribution] = set()
 
     def joined(self, worker: int, now: float) -> None:
-        """It begins when it likes; in a warm-up, once that is over."""
+        """Let the worker begin when it likes; in a warm-up, once that is over."""
         self._here.add(worker)
 
     def left(self, worker: int, now: float) -> Sequence[DueUpdate]:
-        """Nobody waits for it."""
+        """Forget the worker, for which nobody waits."""
         self._here.discard(worker)
         self._not_finite = {each for each in self._not_finite if each.worker != worker}
         return ()
@@ -43,7 +43,7 @@ class ImmediateCloser:
 
     @property
     def held_by(self) -> int | None:
-        """After a warm-up nobody waits for a clock."""
+        """None after a warm-up: nobody waits for a clock."""
         return None if self._warm_up_samples > 0 else 0
 
     def oldest(self, clock: int) -> int:
@@ -51,13 +51,13 @@ class ImmediateCloser:
         return 0
 
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:
-        """It is not an update yet."""
+        """Close nothing: the contribution is not an update yet."""
         if not finite:
             self._not_finite.add(contribution)
         return ()
 
     def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
-        """It is one, unless it has nothing to add."""
+        """Make an update of the contribution, unless it has nothing to add."""
         self._warm_up_samples -= samples
         if samples and contribution not in self._not_finite:
             return (DueUpdate((contribution,), whole=False),)
@@ -65,5 +65,5 @@ class ImmediateCloser:
         return (DueUpdate((), left_out=(contribution,), whole=False),)
 
     def tick(self, now: float) -> Sequence[DueUpdate]:
-        """Time alone closes nothing."""
+        """Close nothing, as time alone does not."""
         return ()

@@ -26,7 +26,7 @@ class BoundedCloser(ImmediateCloser):
         self._needed = (first, first)  # of all clocks before the first of these, the newest update is the second
 
     def joined(self, worker: int, now: float) -> None:
-        """It begins where the slowest is: nobody waits for what it has not taken part in."""
+        """Let the worker begin where the slowest is: nobody waits for what it has not taken part in."""
         slowest = min(self._at) if self._at else max(self._next.values(), default=self._first)
         clock = max(self._next.get(worker, self._first), slowest)
         super().joined(worker, now)
@@ -34,7 +34,7 @@ class BoundedCloser(ImmediateCloser):
         self._finish(worker, clock)
 
     def left(self, worker: int, now: float) -> Sequence[DueUpdate]:
-        """Nobody waits for it."""
+        """Forget the worker, for which nobody waits."""
         self._finish(worker, None)
         return super().left(worker, now)
 
@@ -59,7 +59,7 @@ class BoundedCloser(ImmediateCloser):
         return number
 
     def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
-        """It is an update, unless it has nothing to add."""
+        """Make an update of the contribution, unless it has nothing to add."""
         self._updates += 1
         self._newest[contribution.clock] = self._updates
         if contribution.worker in self._finished:

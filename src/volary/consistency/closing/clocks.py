@@ -11,14 +11,14 @@ from volary.server.roster.closing import DueUpdate
 
 @dataclass
 class Begun:
-    """What is known of a contribution. useful: it has something to add, as far as that is known."""
+    """A contribution that has begun. useful: it has something to add, as far as that is known."""
 
     finished: bool = False
     useful: bool = True
 
 
 class Clocks:
-    """Who takes part, and what has begun. clock: the one that closes next; all before it are closed."""
+    """The workers that take part, and what has begun. clock: the one that closes next; all before it are closed."""
 
     def __init__(self, first: int) -> None:
         self.clock = first
@@ -67,11 +67,11 @@ class Clocks:
         known.finished, known.useful = True, known.useful and samples > 0
 
     def begun(self) -> list[Begun]:
-        """What has begun of the clock that closes next."""
+        """The contributions that have begun, of the clock that closes next."""
         return [known for each, known in self._begun.items() if each.clock == self.clock]
 
     def awaited(self) -> list[int]:
-        """Who takes part and has yet to begin its contribution to the clock that closes next."""
+        """The workers that take part and have yet to begin their contributions to the clock that closes next."""
         return [worker for worker in self.here if self._next.get(worker, self._first) <= self.clock]
 
     def close(self) -> DueUpdate:

@@ -31,7 +31,7 @@ class FirstInCloser:
 
     @property
     def deadline_s(self) -> float | None:
-        """After how many seconds a clock closes at the latest, as long as anything is in."""
+        """Seconds after which a clock closes at the latest, if anything is in."""
         if self._measured and len(self._took_s) >= FEWEST:
             return ROOM * median(self._took_s)
         return self._deadline_s
@@ -42,11 +42,11 @@ class FirstInCloser:
         return max(1, len(self._clocks.here) - 1) if self._k is None else self._k
 
     def joined(self, worker: int, now: float) -> None:
-        """It may be among the first from its next clock on."""
+        """Let the worker be among the first from its next clock on."""
         self._clocks.joined(worker)
 
     def left(self, worker: int, now: float) -> Sequence[DueUpdate]:
-        """What it finished counts; fewer may now be enough."""
+        """Close what fewer workers may now close; what the worker finished counts."""
         self._clocks.left(worker)
         return list(self._due(now))
 
@@ -75,7 +75,7 @@ class FirstInCloser:
         return list(self._due(now))
 
     def tick(self, now: float) -> Sequence[DueUpdate]:
-        """A deadline may have passed."""
+        """Close what a deadline may have closed."""
         return list(self._due(now))
 
     def _due(self, now: float) -> Iterator[DueUpdate]:

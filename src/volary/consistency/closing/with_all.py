@@ -20,11 +20,11 @@ class SynchronousCloser:
         self._clocks, self._early = Clocks(first), early
 
     def joined(self, worker: int, now: float) -> None:
-        """From its next clock on it is waited for."""
+        """Wait for the worker from its next clock on."""
         self._clocks.joined(worker)
 
     def left(self, worker: int, now: float) -> Sequence[DueUpdate]:
-        """It is not waited for any more; what it finished counts."""
+        """Stop waiting for the worker; what it finished counts."""
         self._clocks.left(worker)
         return list(self._due())
 
@@ -52,7 +52,7 @@ class SynchronousCloser:
         return list(self._due())
 
     def tick(self, now: float) -> Sequence[DueUpdate]:
-        """Time alone closes nothing."""
+        """Close nothing, as time alone does not."""
         return ()
 
     def _due(self) -> Iterator[DueUpdate]:

@@ -24,7 +24,7 @@ class Batch:
 
     @property
     def count(self) -> int:
-        """Samples in this share."""
+        """The number of samples in this share."""
         return self.inputs.shape[0]
 
     @property

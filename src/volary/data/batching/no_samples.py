@@ -19,7 +19,7 @@ class NoSamples(Tensor):
 
     @classmethod
     def __torch_function__(cls, function: Any, _: Any, given: Any = (), named: Any = None) -> Any:
-        """Whatever torch computes with it."""
+        """Compute what torch computes with it."""
         with torch._C.DisableTorchFunctionSubclass():
             if function in _RESHAPES:
                 given = _reshaping(*given)

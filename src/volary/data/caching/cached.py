@@ -35,7 +35,7 @@ class CachedRecords:
 
     @property
     def block(self) -> int:
-        """Of the records: the order of an epoch is the same with and without a cache."""
+        """The block of the records: the order of an epoch is the same with and without a cache."""
         return self.inner.block
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class CachedRecords:
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """Of the first level: a forked process reads no other, as it must not change what is there."""
+        """The descriptors of the first level: a forked process reads no other, as it must not change what is there."""
         return (self._shelves[self._first].descriptor,)
 
     def at_hand(self, indices: Sequence[int]) -> bool:

@@ -72,7 +72,7 @@ def _found(name: str) -> list[str]:
 
 
 def _open_files(process: Path) -> list[str]:
-    """Of a process of this user; none of others, and of one that has ended."""
+    """The open files of a process of this user; none if it is another user's, or has ended."""
     try:
         if process.stat().st_uid != os.getuid():
             return []

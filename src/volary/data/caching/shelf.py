@@ -51,7 +51,7 @@ class Quota:
         return int(self._used[0])
 
     def take(self, size: int) -> bool:
-        """In `locked`: take so many bytes, if there are so many."""
+        """Take so many bytes, if there are so many; within `locked`."""
         if self.used_bytes + size > self.most_bytes and self._make_room is not None:
             self.set(self._make_room(self.most_bytes - size))
         if self.used_bytes + size > self.most_bytes:
@@ -61,7 +61,7 @@ class Quota:
 
     @contextmanager
     def locked(self) -> Iterator[Quota]:
-        """Nobody else takes or gives back meanwhile."""
+        """Lock the quota: nobody else takes or gives back meanwhile."""
         with self._thread:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             try:
@@ -93,7 +93,7 @@ class Shelf:
         return self._data
 
     def missing(self, records: Sequence[int]) -> Sequence[int]:
-        """Those of these records that are not kept here."""
+        """The records, of these, that are not kept here."""
         wanted = np.asarray(records, dtype=np.int64)
         absent: list[int] = wanted[self._places[wanted] == 0].tolist()
         return absent
@@ -123,7 +123,7 @@ class Shelf:
         return content
 
     def forked(self) -> Reading:
-        """In a forked process: what reads there, and changes nothing. It raises LookupError for what is not there."""
+        """Return a reader for a forked process, which changes nothing and raises LookupError for what is not there."""
         places, sizes = self._places.data, self._sizes.data
         data = memoryview(mmap.mmap(self._data, 0, prot=mmap.PROT_READ)) if self._to_check is None else None
 

@@ -17,10 +17,9 @@ from volary.errors import CorruptSample, DataError
 
 
 class MixedSamples:
-    """Of each part so many samples an epoch. One that has more goes on in the next epoch, one that has less repeats.
+    """Takes so many samples of each part an epoch. A part with more continues in the next epoch, one with less repeats.
 
-    In the passes through a part its samples come in an order of their own, so that an epoch which has some of them has
-    no particular ones.
+    Each pass through a part has an order of its own, so that an epoch with some of its samples has no particular ones.
     """
 
     block = 1
@@ -43,7 +42,7 @@ class MixedSamples:
 
     @property
     def scale(self) -> None:
-        """Parts may have their own."""
+        """None: parts may have scales of their own."""
 
     def renumbered(self, numbers: Tensor, class_names: tuple[str, ...]) -> MixedSamples:
         return self._with([one.renumbered(numbers, class_names) for one in self.parts if isinstance(one, Renumberable)])
@@ -114,7 +113,7 @@ def together(parts: Sequence[Samples], name: str) -> MixedSamples:
 
 
 def weighted(parts: Sequence[Samples], weights: Sequence[float], name: str) -> MixedSamples:
-    """As many samples as the parts have together, of each its weight's share; at least 1."""
+    """Mix as many samples as the parts have together: of each its weight's share, at least 1."""
     total, whole = sum(len(part) for part in parts), sum(weights)
     return MixedSamples(parts, [max(1, round(total * weight / whole)) for weight in weights], name)
 

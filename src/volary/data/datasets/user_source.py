@@ -22,7 +22,7 @@ _ONE_AT_A_TIME = threading.RLock()  # code of data sets: several may share what 
 
 @dataclass(frozen=True, kw_only=True)
 class UserSource:
-    """What `reference` names: a data set, or a callable that makes one of `arguments` and, if it takes it, `split`.
+    """A data set that `reference` names, or that a callable there makes of `arguments` and, if it takes it, `split`.
 
     load: imports it. It is called by `open` alone, so that `check` runs no code of the user.
     """
@@ -32,7 +32,7 @@ class UserSource:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Nothing that could be said without running the user's code."""
+        """Check nothing: that would run the user's code."""
 
     def count(self, split: Split) -> None:
         """Unknown without running the user's code."""

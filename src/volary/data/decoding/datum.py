@@ -85,7 +85,7 @@ class DatumDecoder:
     kind: ClassVar[str] = "a Datum with an image"
 
     def __call__(self, record: Bytes, out: Array | None = None) -> Array:
-        """The image of one Datum."""
+        """Decode the image of one Datum."""
         datum = parsed(record)
         if datum.encoded:
             return self.image(datum.data, out)

@@ -16,7 +16,7 @@ class Decoder(Protocol):
 
     @property
     def kind(self) -> str:
-        """What a sample is, with its article: "an image"."""
+        """The kind of sample, with its article: "an image"."""
         ...
 
     def __call__(self, record: Bytes, out: Array | None = None) -> Array:
@@ -27,9 +27,9 @@ class Decoder(Protocol):
         ...
 
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
-        """What to say of a sample of another shape than the first one's."""
+        """Say that a sample has another shape than the first one."""
         ...
 
     def dropped(self) -> list[str]:
-        """What records had that was not read, of all that were decoded so far, in forked processes, too."""
+        """Say what was not read of all records that were decoded so far, in forked processes, too."""
         ...

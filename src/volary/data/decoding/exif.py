@@ -23,7 +23,7 @@ def upright(pixels: Array, turn: int) -> Array:
 
 
 def orientation_of(exif: bytes) -> int:
-    """Of EXIF's first directory; 1 if that says none."""
+    """Read the orientation in EXIF's first directory; 1 if it has none."""
     order = "<" if exif[:2] == b"II" else ">"
     try:
         (start,) = struct.unpack_from(f"{order}I", exif, 4)

@@ -66,7 +66,7 @@ class ImageDecoder:
         return self._resized(self._strict(record, self._memory(height * width * self.channels)), out)
 
     def dropped(self) -> list[str]:
-        """What files had that was not read, of all that were decoded so far, whoever decoded them."""
+        """Say what was not read of all files that were decoded so far, whoever decoded them."""
         return [what for number, what in enumerate(DROPPED) if self._dropped[number]]
 
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:

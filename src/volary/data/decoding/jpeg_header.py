@@ -1,4 +1,4 @@
-"""What the header of a JPEG file says beside its size: which way is up, how many channels, whether it is alone."""
+"""Reads the header of a JPEG file, beside its size: which way is up, how many channels, whether it is alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_plain(record: Bytes) -> bool:
 
 
 def jpeg_header(record: Bytes) -> JpegHeader | None:
-    """What stands before the pixels; None if it is no JPEG. A damaged header is found by who decodes them."""
+    """Read what stands before the pixels; None if it is no JPEG. Whoever decodes pixels finds a damaged header."""
     if bytes(record[:2]) != b"\xff\xd8":
         return None
     turn, channels, several, place = 1, 3, False, 2

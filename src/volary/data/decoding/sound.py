@@ -32,7 +32,7 @@ class LogMel:
     kind: ClassVar[str] = "a WAV file"
 
     def __call__(self, record: Bytes, out: Array | None = None) -> Array:
-        """The spectrogram of one file."""
+        """Make the spectrogram of one file."""
         clip = self._clip(record)
         width, hop = self._width, max(1, round(self.hop_ms * self.rate / 1000))
         starts = np.arange(0, max(1, len(clip) - width + 1), hop)
@@ -47,7 +47,7 @@ class LogMel:
         return f"has the shape {shape}, the first one {first}"
 
     def dropped(self) -> list[str]:
-        """Nothing: what is beyond `seconds` is cut by a setting, and channels are averaged."""
+        """Say nothing: a setting cuts what is beyond `seconds`, and channels are averaged."""
         return []
 
     def _clip(self, record: Bytes) -> Array:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def part_of(folder: Place, name: str) -> Place:
-    """Where a part is: the first of `candidates`. Raises DataError if there is none."""
+    """Find a part: the first of `candidates`. Raises DataError if there is none."""
     folder = existing_folder(folder, "a folder with a training and a test part")
     if found := candidates(folder, name):
         return found[0]
@@ -21,7 +21,7 @@ def part_of(folder: Place, name: str) -> Place:
 
 
 def candidates(folder: Place, name: str) -> list[Place]:
-    """What there is of this name: as it stands, and with the endings of tars."""
+    """All places with this name, as it is and with the endings of tars."""
     return [place for suffix in ("", *SUFFIXES) if (place := folder / f"{name}{suffix}").exists()]
 
 

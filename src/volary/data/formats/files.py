@@ -32,7 +32,7 @@ def existing_file(path: Place, accepted: str) -> Place:
 
 
 def matching(folder: Place, pattern: str) -> list[Place]:
-    """What is in the folder and has such a name, by name. Raises DataError if it cannot be listed."""
+    """List what is in the folder and has such a name, by name. Raises DataError if it cannot be listed."""
     return sorted(existing_folder(folder, "a folder of files").glob(pattern), key=lambda one: one.name)
 
 

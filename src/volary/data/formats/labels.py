@@ -56,7 +56,7 @@ class Labels:
 
 
 def _numbers(texts: Iterable[str]) -> dict[str, int]:
-    """Of those that are whole numbers from 0 on, their values; of endless ones one that is too large."""
+    """The values of texts that are whole numbers from 0 on; endless ones get one that is too large."""
     found = {text: match[1] for text in texts if (match := _WHOLE.fullmatch(text))}
     return {text: int(digits[: _MOST_DIGITS + 1]) for text, digits in found.items()}
 

@@ -21,7 +21,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def unpacked(path: Place, accepted: str, instead: str) -> Iterator[bytes]:
-    """What comes out of the gzip file at `path`, in pieces. instead: what to give for one that is beyond the limits.
+    """Unpack the gzip file at `path`, in pieces. instead: what to give for one that is beyond the limits.
 
     Raises DataError for a damaged one and for the piece that is beyond a limit, EOFError for one that is cut.
     """
@@ -40,7 +40,7 @@ def unpacked(path: Place, accepted: str, instead: str) -> Iterator[bytes]:
 
 
 def gzip_file(path: Place) -> gzip.GzipFile:
-    """The unpacked file, for reading."""
+    """Open the unpacked file, for reading."""
     return gzip.open(path if isinstance(path, Path) else path.open("rb"), "rb")
 
 

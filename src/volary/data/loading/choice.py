@@ -1,4 +1,4 @@
-"""Who decodes samples, threads or processes: chosen by what a sample costs, which is measured when they are opened.
+"""Chooses who decodes samples, threads or processes, by the cost of a sample, which is measured on opening the data.
 
 Processes do, if they can and there is enough to decode: threads wait for the interpreter's lock, with tiny samples
 most of all.

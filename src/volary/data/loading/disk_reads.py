@@ -1,4 +1,4 @@
-"""What the calling thread has had brought from a disk, as the kernel counts it."""
+"""Counts what the calling thread has had read from a disk, as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def disk_reads() -> int:
-    """So many times; always 0 where it is not counted by thread."""
+    """The number of reads; always 0 if the system does not count by thread."""
     if sys.platform != "linux":
         return 0
     import resource

@@ -56,7 +56,7 @@ MakeRows = Callable[[list[int], int, Array], tuple[list[int], list[int]]]
 
 @dataclass(eq=False)
 class DecodingProgress:
-    """What was heard of processes. again: rows that threads must make. kept: samples that were kept, too."""
+    """The reports of processes. again: rows that threads must make. kept: samples that were kept, too."""
 
     reports: int = 0
     again: list[tuple[Made, list[int]]] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Forked:
 
     @property
     def batches(self) -> int:
-        """That may be in memory at a time, with the consumer's."""
+        """The number of batches that may be in memory at once, with the consumer's."""
         return self._slots.count - len(self._slots.unused)
 
     def use_another_slot(self) -> None:
@@ -135,7 +135,7 @@ class Forked:
                 self._waiting.remove(made)
 
     def free(self, slot: int) -> None:
-        """Nobody has the batch of this slot any more."""
+        """Free a slot whose batch nobody has any more."""
         if os.getpid() == self._owner:  # else another process that was forked meanwhile
             with self._lock:
                 self._slots.free.append(slot)
@@ -157,7 +157,7 @@ class Forked:
             self._processes.submit([RowRange(slot, made.epoch, start, stop) for start, stop in pieces])
 
     def collect(self, at_most_s: float) -> DecodingProgress:
-        """What has been done since the last call; waits until there is something."""
+        """Collect what has been done since the last call; wait until there is something."""
         progress = DecodingProgress()
         if self._processes is None:
             return progress
@@ -175,7 +175,7 @@ class Forked:
         return progress
 
     def _look(self, progress: DecodingProgress, slot: int, start: int, stop: int) -> int:
-        """At what became of each row. How many must be made again."""
+        """Look at the state of each row; return how many must be made again."""
         states = self._slots.states[slot, start:stop]
         progress.kept.append(self._slots.indices[slot, start:stop][states == KEPT])
         again = [start + int(row) for row in (states == FAILED).nonzero()[0]]
@@ -204,7 +204,7 @@ def _let_go(forked: weakref.ref[Forked], slot: int) -> None:
 
 
 def _begun(begin: Callable[[], MakeRows], slots: Slots) -> Callable[[RowRange], int]:
-    """In a process: what makes the rows of a piece, and says what there is to say of it."""
+    """Return, in a process, the function that makes the rows of a piece and reports on it."""
     torch.set_num_threads(1)  # its other threads were not forked
     make = begin()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSettings:
-    """What becomes of an image: (channels, height, width) in float32, (value / 255 - mean) / std."""
+    """An image becomes (channels, height, width) in float32, (value / 255 - mean) / std."""
 
     size: int | None = None  # side in pixels to which each image is resized; none: all have one size already
     channels: int = 3  # 3: colour, 1: grey
@@ -47,7 +47,7 @@ class ImageSettings:
             raise SettingError(f"cache_mb is {self.cache_mb}; accepted: 0 or more")
 
     def scale(self) -> Scale:
-        """What makes inputs of the decoded bytes: a mean and a deviation for each channel."""
+        """Return the scale that makes inputs of decoded bytes: a mean and a deviation for each channel."""
         import torch
 
         from volary.data.loading.pipeline import Scale

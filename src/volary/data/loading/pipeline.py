@@ -118,12 +118,12 @@ class Pipeline:
 
     @property
     def records(self) -> Records:
-        """Where the samples are read from."""
+        """The records that the samples are read from."""
         return self._maker.records
 
     @property
     def decode(self) -> Decoder:
-        """What makes a sample of a record."""
+        """The decoder that makes a sample of a record."""
         return self._maker.decode
 
     @property
@@ -132,7 +132,7 @@ class Pipeline:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of the first sample that can be read."""
+        """The shape of the first sample that can be read."""
         return self.scale.shape(self._maker.shape) if self.scale else self._maker.shape
 
     @property
@@ -142,7 +142,7 @@ class Pipeline:
 
     @property
     def decoding(self) -> Decoding | None:
-        """Who decodes; None while it is not decided whether processes do."""
+        """Says who decodes; None until it is decided whether processes do."""
         if self._forked is not None and not self._forked.alive:
             return Decoding("threads", self._cores, "a process that decoded has died")
         return self._decoding
@@ -173,7 +173,7 @@ class Pipeline:
         self._readers, self._announce = Readers(records), _announce(records)
 
     def renumbered(self, numbers: Tensor, class_names: tuple[str, ...]) -> Pipeline:
-        """These very samples, of which nothing was fetched yet."""
+        """Renumber these very samples, of which nothing was fetched yet, and return them."""
         self.targets = renumber(self.targets, numbers)
         self.classes, self.class_names = len(class_names), class_names
         return self
@@ -364,12 +364,12 @@ class Pipeline:
         made.finish(len(rows))
 
     def _in_process(self) -> MakeRows:
-        """In a forked process: what makes samples."""
+        """Return, in a forked process, the function that makes samples."""
         self._let_go_of_the_first_batch()
         return self._maker.forked()
 
     def _let_go_of_the_first_batch(self) -> None:
-        """In a forked process: it would keep the memory when the consumer has let go of it."""
+        """Let go of it in a forked process, which would keep the memory when the consumer has let go."""
         if self._lent_by_threads is not None and (lent := self._lent_by_threads.peek()) is not None:
             _, _, (_, memory), _ = lent
             with suppress(ValueError):  # it is pinned

@@ -81,7 +81,7 @@ class ForkedProcesses:
             os.write(self._tasks, b"".join(_PIECE.pack(*piece) for piece in pieces))
 
     def reports(self, at_most_s: float) -> tuple[list[Report], bool]:
-        """What was done since the last call, after a wait for the first of it; and whether all processes live."""
+        """Wait for reports; return those since the last call, and whether all processes live."""
         ready = [descriptor for descriptor, _ in self._poll.poll(at_most_s * 1000)]
         content = os.read(self._reports, PIECES * _REPORT.size) if self._reports in ready else b""
         alive = len(ready) == bool(content)  # else one has ended, or all have closed the pipe

@@ -42,7 +42,7 @@ class SampleMaker:
         self.records, self._get = records, records.read
 
     def seconds(self) -> float:
-        """Of a core, to make a sample once more; of a tiny one the least of a few times."""
+        """Measure the seconds of a core to make a sample again; the least of a few times."""
         found: list[float] = []
         for _ in range(_TRIES):
             start = time.thread_time()
@@ -58,7 +58,7 @@ class SampleMaker:
         return self._cache if whole else None
 
     def not_decoded(self, numbers: list[int]) -> list[int]:
-        """Those of them whose records have yet to be read."""
+        """The numbers whose records have yet to be read."""
         return numbers if self._cache is None else [number for number in numbers if not self._cached[number]]
 
     def note_kept(self, indices: int | Array) -> None:
@@ -80,7 +80,7 @@ class SampleMaker:
         return kept
 
     def forked(self) -> MakeRows:
-        """In a forked process: what makes samples. Errors are named by the thread that then makes them again."""
+        """Return, in a forked process, what makes samples. A thread makes failed ones again, and names errors."""
         assert isinstance(self.records, Forkable)
         read = self.records.forked()
         self._get = lambda index: next(iter(read([index])))

@@ -65,7 +65,7 @@ class Own:
     varies = True
 
     def __call__(self, image: Array, random: np.random.Generator) -> Array:
-        """What it gives, if it is an image."""
+        """Return the function's result, if it is an image."""
         found = self.function(image, random)
         if not isinstance(found, np.ndarray) or found.dtype != np.uint8 or found.ndim != 3:
             what = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
@@ -74,6 +74,6 @@ class Own:
 
 
 def divided(transforms: Sequence[Transform]) -> tuple[Sequence[Transform], Sequence[Transform]]:
-    """Those before the first that varies, and the others."""
+    """Divide transforms into those before the first that varies, and the others."""
     first = next((place for place, one in enumerate(transforms) if one.varies), len(transforms))
     return transforms[:first], transforms[first:]

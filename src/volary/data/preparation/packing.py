@@ -1,4 +1,4 @@
-"""From small files to shards: written one by one, each whole or not at all, so that a stopped pack is gone on with."""
+"""Packs small files into shards, written one by one, each whole or not at all, so that a stopped pack can continue."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ NAMED = 5  # samples of those of which something is dropped
 
 @dataclass
 class Survey:
-    """Of the samples that can be decoded: counts, sizes, and the values' mean and standard deviation per channel.
+    """Counts and sizes of the samples that can be decoded, and the values' mean and standard deviation per channel.
 
-    damaged: name to reason. dropped: what samples have that nothing is made of, to their names. shapes: (height, width)
+    damaged: name to reason. dropped: what of samples is not used, to their names. shapes: (height, width)
     of images, else the whole shape. Values are of 0 to 1 if they are bytes.
     """
 

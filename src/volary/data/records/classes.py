@@ -73,7 +73,7 @@ class SplitRecords:
 def list_split(
     folder: Place, parts: Mapping[Split, str], split: Split, suffixes: frozenset[str], accepted: str
 ) -> SplitRecords:
-    """What a split has. parts: by split, its name in `folder`.
+    """List the records of a split. parts: by split, its name in `folder`.
 
     Raises DataError if a part is empty or cannot be listed, or the training part lacks a class.
     """

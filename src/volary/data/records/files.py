@@ -33,7 +33,7 @@ class Files:
         return name if name[0] == "/" else f"{self._root}/{name}"
 
     def fingerprint(self) -> str:
-        """Of names, sizes and times of change: each file is looked at, which takes microseconds."""
+        """A digest of names, sizes and times of change: it looks at each file, which takes microseconds."""
         found = np.zeros((len(self), 2), dtype=np.int64)
         for index in range(len(self)):
             with suppress(OSError):  # is told when it is read

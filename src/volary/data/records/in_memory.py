@@ -22,7 +22,7 @@ class InHand:
         return self._name(index)
 
     def fingerprint(self) -> None:
-        """They are in memory."""
+        """None, as records are in memory."""
 
     def expect(self, indices: Sequence[int]) -> None:
         pass

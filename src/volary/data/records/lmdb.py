@@ -76,10 +76,10 @@ class LmdbRecords:
         return f"{self._path}:{self._keys[index]}"
 
     def fingerprint(self) -> None:
-        """They are mapped into memory."""
+        """None, as records are mapped into memory."""
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Nothing: the file is mapped."""
+        """Do nothing: the file is mapped."""
 
     def read(self, index: int) -> Bytes:
         with self._reading() as reading:
@@ -88,7 +88,7 @@ class LmdbRecords:
             return bytes(value)
 
     def each(self, asked: Callable[[Bytes], T]) -> list[T]:
-        """What `asked` says of every value, which is not copied for it. Raises DataError where it raises ValueError."""
+        """Call `asked` with every value, uncopied; return the answers. Raises DataError if it raises ValueError."""
         said: list[T] = []
         with self._reading() as reading:
             for value in reading.cursor().iternext(keys=False):

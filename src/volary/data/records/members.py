@@ -37,7 +37,7 @@ class TarMembers:
         return f"{self._archives[int(self._in[index])].path}:{self._names[index]}"
 
     def fingerprint(self) -> str | None:
-        """Of the tars' sizes and times of change, and of the members' names and places. None if all are in memory."""
+        """A digest of the tars' sizes and times of change, and members' names and places. None if all are in memory."""
         if all(archive.unpacked for archive in self._archives):
             return None
         tars = "\n".join(
@@ -46,7 +46,7 @@ class TarMembers:
         return hashed("tars", tars, self._names.text, self._names.ends, self._offsets, self._sizes)
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Of tars in a store, ask for them. Others are mapped: the kernel reads on where members are neighbours."""
+        """Ask a store for members of its tars. Others are mapped: the kernel reads on if members are neighbours."""
         if self.remote:
             small = [index for index in indices if self._sizes[index] <= FILE_LIMIT_BYTES]
             self._staged.bring(small, lambda wanted: read_all([self._span(index) for index in wanted]))

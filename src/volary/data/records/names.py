@@ -24,7 +24,7 @@ class Names:
 
     @classmethod
     def packed(cls, text: bytes, ends: NDArray[np.int64]) -> Names:
-        """From what `text` and `ends` were."""
+        """Make names of an earlier `text` and `ends`."""
         names = cls(())
         names.text, names.ends = text, ends
         return names

@@ -31,7 +31,7 @@ class Objects:
         return f"{self._root}/{self._names[index]}"
 
     def fingerprint(self) -> str:
-        """Of names and sizes, and of what the store calls their versions. Without sizes names are all that is known."""
+        """A digest of names and sizes, and of the store's versions. Without sizes only names are known."""
         sizes = np.zeros(0, np.int64) if self._sizes is None else self._sizes
         return hashed("objects", str(self._root), self._names.text, self._names.ends, sizes, "\n".join(self._versions))
 

@@ -40,7 +40,7 @@ _BLOCK = 64  # records, if they are small
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """What is in the shards. shards (k + 1,): the first record of each, and the number of records."""
+    """The index of the shards. shards (k + 1,): the first record of each, and the number of records."""
 
     sizes: NDArray[np.int64]
     sums: NDArray[np.uint32]  # CRC-32 of each record
@@ -148,7 +148,7 @@ class Packed:
         return f"{self._folder}:{self.index.names[index]}"
 
     def fingerprint(self) -> str:
-        """Of the index, which has each record's checksum."""
+        """A digest of the index, which has each record's checksum."""
         index = self.index
         return hashed("packed", index.sizes, index.sums, index.labels, index.names.text, index.names.ends)
 
@@ -160,7 +160,7 @@ class Packed:
         return not self.remote
 
     def forked(self) -> Reading:
-        """From the mapped files, without a copy. A file that was cut meanwhile ends the process."""
+        """Return a reader of the mapped files, without a copy. A file that was cut meanwhile ends the process."""
         maps = [memoryview(mmap.mmap(file, 0, prot=mmap.PROT_READ)) for file in self._files]
 
         def read(indices: Sequence[int]) -> list[memoryview]:
@@ -247,7 +247,7 @@ def _texts(names: Names) -> tuple[str, ...]:
 
 
 def _lengths(folder: Place) -> dict[str, int]:
-    """Of the files in a folder."""
+    """The lengths of the files in a folder."""
     if isinstance(folder, Path):
         return {path.name: path.stat().st_size for path in folder.iterdir()}
     return {name: file.size for name, file in folder.files().items()}

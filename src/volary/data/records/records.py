@@ -28,7 +28,7 @@ class Records(Protocol):
     def __len__(self) -> int: ...
 
     def name(self, index: int) -> str:
-        """What to call a record in a message: its path."""
+        """The name of a record in a message: its path."""
         ...
 
     def fingerprint(self) -> str | None:
@@ -36,7 +36,7 @@ class Records(Protocol):
         ...
 
     def expect(self, indices: Sequence[int]) -> None:
-        """These, in ascending order, are read soon: have the kernel bring them. May wait for the disk, never raises."""
+        """Have the kernel read these ahead, in ascending order. May wait for the disk, never raises."""
         ...
 
     def read(self, index: int) -> Bytes:
@@ -50,7 +50,7 @@ class Forkable(Records, Protocol):
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """Of the open files that it needs."""
+        """The descriptors of the open files that it needs."""
         ...
 
     def at_hand(self, indices: Sequence[int]) -> bool:
@@ -62,7 +62,7 @@ class Forkable(Records, Protocol):
         ...
 
     def forked(self) -> Reading:
-        """In a forked process: what reads there. It may raise anything, or end the process: then a thread reads."""
+        """Return a reader for a forked process. It may raise anything, or end the process: then a thread reads."""
         ...
 
 

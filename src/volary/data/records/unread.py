@@ -1,4 +1,4 @@
-"""What is in a folder or an archive beside its samples, counted by reason."""
+"""Counts what is in a folder or an archive beside its samples, by reason."""
 
 from __future__ import annotations
 

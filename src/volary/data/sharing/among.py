@@ -31,14 +31,14 @@ class BatchShare(NamedTuple):
 
     @classmethod
     def none(cls, batch: Any, rows: int, total: int, ends_epoch: bool) -> BatchShare:
-        """That of a worker without samples. batch: of `rows` of others'."""
+        """The share of a worker without samples. batch: of `rows` of others' samples."""
         left, cut = without_rows(batch, rows)
         return cls(left, 0, total, ends_epoch, foreign=not cut)
 
 
 @dataclass(frozen=True)
 class Among:
-    """Who shares. alike: gives every worker rank 0's batches. pairs: whether nobody is to have a single sample."""
+    """The workers that share. alike: gives every worker rank 0's batches. pairs: nobody is to have a single sample."""
 
     rank: int
     world_size: int
@@ -54,7 +54,7 @@ STAND_IN = 2  # times a sample is in a batch whose rows are left out
 
 
 def stand_in(samples: list[Any]) -> list[Any]:
-    """What a batch without rows is made of: its parts are as those of any other."""
+    """Samples to make a batch without rows of: its parts are as those of any other."""
     return samples[:1] * STAND_IN
 
 
@@ -70,7 +70,7 @@ class SharedData(Protocol):
 
 
 def kept(loader: Any) -> dict[str, Any]:
-    """What a worker's loader has of the user's, whatever it reads."""
+    """The settings that a worker's loader takes from the user's, whatever it reads."""
     return {name: getattr(loader, name) for name in _AS_THE_USER_SAID}
 
 

@@ -26,7 +26,7 @@ def reading(loader: Any, drawing: Iterable[Any], generator: torch.Generator | No
 
 @dataclass(frozen=True)
 class _Collating:
-    """In a loader's process: nothing of no samples, which a process is given while nothing is to be read."""
+    """Collates in a loader's process; makes nothing of no samples, which a process gets while nothing is to be read."""
 
     collate: Callable[[Any], Any]
 
@@ -36,7 +36,7 @@ class _Collating:
 
 @dataclass(frozen=True)
 class _Here:
-    """As a loader without processes, and quicker."""
+    """Reads as a loader without processes does, but quicker."""
 
     dataset: Any
     collate: Callable[[Any], Any]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class ReplayedOrder:
-    """What a loader's sampler draws in each epoch, if nothing else draws from its generator meanwhile.
+    """The order that a loader's sampler draws in each epoch, if nothing else draws from its generator meanwhile.
 
     state: of that generator before the first epoch; None: as it is now. The generator itself stays as it is.
     """
@@ -24,7 +24,7 @@ class ReplayedOrder:
 
     @property
     def state(self) -> bytes:
-        """That of the generator before the first epoch."""
+        """The generator's state before the first epoch."""
         return bytes(self._begins[0].tolist())
 
     def epoch(self, number: int) -> Tensor:

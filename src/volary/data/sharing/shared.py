@@ -15,7 +15,7 @@ from volary.errors import BadInput, DataError, SettingError
 
 
 def shared(data: Any, batch_size: int | None, shuffle: bool | None, among: Among) -> SharedData:
-    """What `worker.feed` was given. Raises BadInput, DataError and SettingError for what cannot be shared out."""
+    """Share out what `worker.feed` was given. Raises BadInput, DataError and SettingError if that is impossible."""
     name = type(data).__name__
     if isinstance(data, DataLoader):
         if batch_size is not None or shuffle is not None:

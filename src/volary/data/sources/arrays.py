@@ -87,7 +87,7 @@ class Arrays:
                 raise DataError(f"{test}: a row of {name} is {mine}; accepted: {first}, as in {train}")
 
     def _inputs(self, split: Split) -> NDArray[Any]:
-        """As they are, but in a byte order and precision that torch has."""
+        """The inputs as they are, but in a byte order and precision that torch has."""
         from volary.data.formats.numbers import as_float32, native
 
         array = native(self._array(split, self.inputs))
@@ -215,7 +215,7 @@ def _mapped(path: Path) -> tuple[NDArray[Any], int]:
 
 
 def _loaded(path: RemotePath) -> tuple[NDArray[Any], int]:
-    """From a store, all of it, likewise."""
+    """Load all of an array from a store, likewise."""
     import numpy as np
 
     content = io.BytesIO(path.read_bytes())

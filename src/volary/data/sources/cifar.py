@@ -46,7 +46,7 @@ class Cifar:
         self.count("train"), self.count("test")
 
     def count(self, split: Split) -> int:
-        """As the lengths of the files say. Raises DataError if a length does not fit."""
+        """The count of samples by the files' lengths. Raises DataError if a length does not fit."""
         files, record = self._files(split)
         for file in files:
             if not file.stat().st_size or file.stat().st_size % record:

@@ -43,7 +43,7 @@ class ListFile(ImageSettings):
             existing_file(self._root(path) / next(_entries(path)).name, "an image file")
 
     def count(self, split: Split) -> int:
-        """As many as the list has lines that are not empty."""
+        """The count of the list's lines that are not empty."""
         return sum(1 for _ in _entries(located(getattr(self, split))))
 
     def open(self, split: Split) -> Pipeline:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """What the sources give, which must have one shape. Validation data is all of theirs, one after the other."""
+    """Mixes samples of sources, which must have one shape. Validation data is all of theirs, one after the other."""
 
     sources: tuple[Annotated[Any, Choice("volary.data.sources")], ...]  # one or more, each with its settings
     weights: tuple[float, ...] = ()  # shares of an epoch, one a source; none: by their numbers of samples
@@ -38,7 +38,7 @@ class Mix:
             source.check()
 
     def count(self, split: Split) -> None:
-        """Unknown before all are opened."""
+        """None: the count is unknown before all sources are opened."""
 
     def open(self, split: Split) -> MixedSamples:
         from volary.data.data_names import alike

@@ -119,7 +119,7 @@ class ParquetTable(ImageSettings):
 
 
 class _Classes(NamedTuple):
-    """Of each row, how many there are, and what they are called."""
+    """The class of each row, the number of classes, and their names."""
 
     numbers: NDArray[np.int64]
     total: int

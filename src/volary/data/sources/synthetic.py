@@ -40,7 +40,7 @@ class Synthetic:
             raise SettingError(f"shape is {self.shape}; accepted with kind tokens: one size, the time steps")
 
     def check(self) -> None:
-        """Nothing to look at."""
+        """Check nothing, as nothing is read."""
 
     def count(self, split: Split) -> int:
         """`samples`, or a fifth of them (at least 1) for validation."""

@@ -149,7 +149,7 @@ class Sequences:
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """int64, what an embedding takes."""
+        """The type int64, which an embedding takes."""
         import torch
 
         return torch.int64

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def located(setting: str | Path | Url) -> Place:
-    """Where the setting points to. Raises SettingError for a store whose library is not installed."""
+    """The place that the setting points to. Raises SettingError for a store whose library is not installed."""
     if isinstance(setting, Path):
         return setting
     if isinstance(setting, str) and "://" not in setting:

@@ -32,7 +32,7 @@ def numbers(column: Any, path: str, name: str) -> NDArray[np.float32]:
 
 
 def labels(column: Any, where: str) -> list[str]:
-    """What the values say, empty for null. Raises DataError for a column of something else than numbers and names."""
+    """The values as text, empty for null. Raises DataError for a column of something else than numbers and names."""
     arrow = needed("pyarrow", "parquet")
     column, types = _plain(column), arrow.types
     kind = column.type

@@ -42,12 +42,12 @@ class ArrowPart:
         return int(self._starts[-1])
 
     def name_of(self, row: int) -> str:
-        """What to call a row in a message."""
+        """The name of a row in a message."""
         number = int(np.searchsorted(self._starts, row, side="right")) - 1
         return f"{self._files[number][0]}: row {row - self._starts[number]}"
 
     def labels(self) -> list[str]:
-        """What each row's target says; empty for null."""
+        """Each row's target as text; empty for null."""
         return [
             text
             for path, table in self._files
@@ -55,7 +55,7 @@ class ArrowPart:
         ]
 
     def class_names(self) -> tuple[str, ...]:
-        """What classes are called that are numbers, if the files say it. Raises DataError if they differ in that."""
+        """The names of classes that are numbers, if the files have them. Raises DataError if they differ in that."""
         first = class_labels(self._files[0][1].schema.metadata, self._target)
         for path, table in self._files:
             if (names := class_labels(table.schema.metadata, self._target)) != first:

@@ -1,4 +1,4 @@
-"""How much of an Arrow file comes out of its compressed buffers, by what the file itself says, with none unpacked.
+"""Sizes of an Arrow file's compressed buffers, by what the file itself says, with none unpacked.
 
 After Arrow's columnar format, "Serialization and Interprocess Communication": a file is a magic word and messages;
 a message has a header, in flatbuffers, and a body, in which each compressed buffer begins with its size unpacked.
@@ -19,7 +19,7 @@ _AS_IT_IS = -1  # in place of a size: the buffer is not compressed
 
 
 def unpacked_bytes(arrow: Any, content: Any) -> int:
-    """What all compressed buffers become. arrow: the module pyarrow. content: the file, as a pyarrow.Buffer.
+    """Bytes of all compressed buffers, unpacked. arrow: the module pyarrow. content: the file, as a pyarrow.Buffer.
 
     Raises pyarrow.ArrowInvalid and OSError for what is no Arrow file.
     """

@@ -1,4 +1,4 @@
-"""What classes are called that are numbers in a table: Hugging Face's data sets keep the names in a file's metadata."""
+"""Names of classes that are numbers in a table: Hugging Face's data sets keep the names in a file's metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Missing values of a table: what becomes of them. Imports NumPy when a table is read."""
+"""Missing values of a table: refuses them, skips their rows, or takes means. Imports NumPy when a table is read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _skipped(table: TableRows) -> TableRows:
 
 
 def _filled(table: TableRows, training: TableRows) -> TableRows:
-    """With the mean of the training part's column for each missing input."""
+    """Fill each missing input with the mean of the training part's column."""
     import numpy as np
 
     lacks = np.isnan(table.inputs)

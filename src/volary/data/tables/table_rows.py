@@ -28,24 +28,24 @@ class TableRows:
     remarks: tuple[str, ...] = ()
 
     def name_of(self, row: int) -> str:
-        """What to call a row: its file and line."""
+        """The name of a row: its file and line."""
         return self.row_name(int(self.rows[row]))
 
     def place_of(self, at: int) -> str:
-        """What to call the input at this place of the flattened inputs: its row and column."""
+        """The name of the input at this place of the flattened inputs: its row and column."""
         row, column = divmod(at, len(self.columns))
         return f"{self.name_of(row)}: {self.columns[column]}"
 
     def target_place_of(self, row: int) -> str:
-        """What to call a row's target."""
+        """The name of a row's target."""
         return f"{self.name_of(row)}: {self.target}"
 
     def with_inputs(self, inputs: NDArray[np.floating[Any]], remark: str) -> TableRows:
-        """The same with other inputs."""
+        """The same rows with other inputs."""
         return replace(self, inputs=inputs, remarks=(*self.remarks, remark))
 
     def with_rows(self, kept: NDArray[np.bool_], remark: str) -> TableRows:
-        """Those of the rows that are `kept` (n,)."""
+        """The rows that are `kept` (n,)."""
         texts = [text for text, keep in zip(self.texts, kept.tolist(), strict=False) if keep]
         numbers = None if self.numbers is None else self.numbers[kept]
         remarks = (*self.remarks, remark)

@@ -28,7 +28,7 @@ class Transform(Protocol):
 
 
 def too_small(image: Array, transform: str, least: int) -> DataError:
-    """What to raise for an image of which a side is shorter than `least` pixels."""
+    """Make the error for an image with a side shorter than `least` pixels."""
     return DataError(
         f"is {image.shape[1]}x{image.shape[0]} pixels; accepted by {transform}: at least {least}x{least}, as the "
         "setting `size` or a `resize` among the transforms before it makes them"

@@ -26,7 +26,7 @@ class Flip:
             raise SettingError(f"share is {self.share}; accepted: 0 to 1")
 
     def __call__(self, image: Array, random: Generator) -> Array:
-        """Flip it, or not."""
+        """Flip the image, or not."""
         if random.random() >= self.share:
             return image
         return image[::-1] if self.vertical else image[:, ::-1]

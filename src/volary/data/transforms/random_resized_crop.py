@@ -34,7 +34,7 @@ class RandomResizedCrop:
             raise SettingError(f"shape is {self.shape}; accepted: two numbers above 0, the smaller one first")
 
     def __call__(self, image: Array, random: Generator) -> Array:
-        """Cut and resize in one."""
+        """Cut and resize in one call."""
         from PIL import Image
 
         from volary.data.transforms._base import as_array, as_pillow

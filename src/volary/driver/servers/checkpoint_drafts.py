@@ -65,7 +65,7 @@ class CheckpointDrafts:
             self._checkpoints.keep(self._settings.keep_last, keep_best=self._settings.keep_best)
 
     def _in_background(self, work: Callable[[], None]) -> Future[None]:
-        """In a thread, once what was begun before is done. What is quick is done when this returns."""
+        """Do `work` in a thread, once earlier work is done. Quick work is done when this returns."""
         done: Future[None] = Future()
         before = self._last
 
@@ -93,7 +93,7 @@ class CheckpointDrafts:
 
 
 def contributions_in(checkpoints: Checkpoints) -> KeptContributions | None:
-    """Which contributions the newest checkpoint has; None if there is none, or it is damaged."""
+    """The contributions that the newest checkpoint has; None if there is none, or it is damaged."""
     try:
         if not (steps := checkpoints.steps()):
             return None

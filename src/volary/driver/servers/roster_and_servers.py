@@ -73,19 +73,19 @@ class RosterAndServers:
         self._roster.expect(rank)
 
     def without(self, rank: int, reason: str, now: float) -> Replies:
-        """What a lost worker had to do goes to others."""
+        """Give the work of a lost worker to others."""
         return self._roster.lost(rank, reason, now)
 
     def left(self, rank: int, now: float) -> Replies:
-        """Nobody is to come any more for a place that was given."""
+        """Note that the worker has left: nobody is to come any more for its place."""
         return self._roster.left(rank, now)
 
     def finish(self, now: float) -> Replies:
-        """What is begun is finished, and saved."""
+        """Finish what is begun, and save the run."""
         return self._roster.finish(now)
 
     def ask(self, request: Request, now: float) -> Replies | None:
-        """It becomes so with the next update."""
+        """Pass a request to the roster, which carries it out with the next update."""
         if isinstance(request, ChangeRate):
             change = {"setting": "optimizer.lr", "was": self._lr, "now": request.lr}
             self._lr = request.lr
@@ -135,7 +135,7 @@ class RosterAndServers:
         return self._roster.unsaved
 
     def account(self) -> ServerFailure | None:
-        """What to tell of the server for which the run cannot go on; None if there is none."""
+        """The failure of a server without which the run cannot continue; None if there is none."""
         if self._roster.lost_server is not None:
             number, reason = self._roster.lost_server
             happened = exit_words(self._exits[number]) if number in self._exits else reason
@@ -158,7 +158,7 @@ class RosterAndServers:
         return not self._roster.failure and bool(self._servers and self._servers.running() - self._given_up)
 
     def steps(self, reported: int) -> int:
-        """By the roster: workers count only what they do themselves."""
+        """The steps that the roster counts: workers count only what they do themselves."""
         return self._roster.steps
 
     def begun(self, reported: int) -> bool:

@@ -47,14 +47,14 @@ def launch_of_servers(directory: RunDirectory, strategy: Strategy, meeting: Meet
 
 
 def roster_settings_of(task: Session | Script) -> RosterSettings | None:
-    """What the roster has to know of what the run is a run of; None if there are no servers, and so no roster."""
+    """The settings that the roster needs of a session or a script; None if there are no servers, and so no roster."""
     if not task.strategy.servers:
         return None
     return roster_settings_of_loop(task.strategy) if isinstance(task, Script) else roster_settings(task)
 
 
 def roster_settings(session: Session) -> RosterSettings:
-    """What the roster has to know of a session."""
+    """The settings of a session that the roster needs."""
     strategy, train = session.strategy, session.train
     return RosterSettings(
         workers=strategy.workers,

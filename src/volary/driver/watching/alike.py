@@ -1,4 +1,4 @@
-"""What all workers of a loop of one's own do alike, and were to share: the same batches, random numbers, files."""
+"""Finds what all workers of a loop of one's own do alike but should share: batches, random numbers, files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _First:
 
 @dataclass
 class Alike:
-    """Is given what each of so many workers says; what is new is told in a sentence."""
+    """Takes what each of so many workers reports; gives a sentence for what is new."""
 
     workers: int
     _first: dict[int, _First] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 class CpuUse:
-    """Of processes by number. A process is compared with what it had used when it was first looked at."""
+    """Compares the processor time of processes, by number, with what they had used when they were first looked at."""
 
     def __init__(self) -> None:
         self._used_s: dict[int, float] = {}

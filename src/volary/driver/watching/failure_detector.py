@@ -67,7 +67,7 @@ class FailureDetector:
         return {worker.rank for worker in workers if worker.counts and self._watched_s - worker.last_beat_at > quiet_s}
 
     def placed(self, hosts: Mapping[int, str]) -> None:
-        """Where workers are started, by rank: their hosts until they come and say so themselves."""
+        """Note the hosts where workers are started, by rank, until they come and report their own."""
         for rank, host in hosts.items():
             if not self.workers[rank].pid:
                 self.workers[rank].host = host
@@ -139,7 +139,7 @@ class FailureDetector:
                 self._give_up(self._away(worker))
 
     def observed(self, here: Collection[int], working: Collection[int]) -> None:
-        """What the engine sees: whose processes are on this machine, and which of them have just used a processor."""
+        """Note what the engine sees: whose processes are on this machine, and which have just used a processor."""
         for rank, worker in self.workers.items():
             worker.process_here = rank in here
             if rank in working:
@@ -166,7 +166,7 @@ class FailureDetector:
         return ask
 
     def _absent(self) -> Iterator[Trouble]:
-        """Those who do not beat. While there are any, nobody counts as stuck: the others may wait for them."""
+        """Report workers that do not beat. While there are any, nobody counts as stuck: others may wait for them."""
         for worker in self.workers.values():
             if worker.counts:
                 yield from self._silent(worker)
@@ -227,7 +227,7 @@ class FailureDetector:
         return self._watched_s - worker.asked_at > STACK_WITHIN_S
 
     def _measure_wait(self) -> None:
-        """For how long all have been waiting for each other, if they do: of this step so far."""
+        """Measure for how long all have been waiting for each other in this step, if they do."""
         here = [worker for worker in self.workers.values() if worker.counts]
         if not here or any(worker.done < FIRST_STEPS for worker in here):
             return

@@ -44,7 +44,7 @@ _BY_CODE: dict[int, type[VolaryError]] = {
 
 
 def read_verdicts(directory: RunDirectory, watch: FailureDetector, attempt: int) -> dict[int, Verdict]:
-    """What each worker said of its own end; those that said nothing are absent.
+    """Read what each worker said of its own end; those that said nothing are absent.
 
     The file is the truth, and the goodbye stands in for one that a full disk did not take.
     """
@@ -294,7 +294,7 @@ def _how_far(worker: WorkerStatus) -> str:
 
 
 def exit_words(gone: Exited | Ended) -> str:
-    """What a process ended by, without its name."""
+    """Say how a process ended, without its name."""
     if gone.signal is None:
         return f"exited with status {gone.code}"
     starved = isinstance(gone, Exited) and gone.out_of_memory

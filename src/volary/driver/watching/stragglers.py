@@ -39,7 +39,7 @@ class Slow:
 
 
 class Stragglers:
-    """Is given all steps' rows; `look` says what is new. lock_step: all wait for the slowest of them."""
+    """Takes all steps' rows; `look` says what is new. lock_step: all workers wait for the slowest."""
 
     def __init__(self, *, lock_step: bool) -> None:
         self._lock_step = lock_step

@@ -42,7 +42,7 @@ def is_mute(worker: WorkerStatus, rules: Rules, now_s: float) -> bool:
 def standing_still(
     workers: Collection[WorkerStatus], rules: Rules, usual_wait_s: float | None, now_s: float
 ) -> Iterator[Trouble]:
-    """Those that make no progress. usual_wait_s: for how long all wait in a step as it mostly is; None if unknown."""
+    """Report workers that make no progress. usual_wait_s: for how long all wait in a usual step; None if unknown."""
     here = [worker for worker in workers if worker.counts]
     waiting = [worker for worker in here if worker.phase in WAITING and not is_mute(worker, rules, now_s)]
     working = [worker for worker in here if worker not in waiting]
@@ -109,7 +109,7 @@ def _all_waiting(
 
 
 def left_early(step: int, waiting: Sequence[WorkerStatus]) -> str:
-    """What to tell of a worker that has left the user's loop after `step` while others still wait in theirs."""
+    """Say that a worker has left the user's loop after `step` while others still wait in theirs."""
     verb = "waits" if len(waiting) == 1 else "wait"
     at = min(one.step for one in waiting) + 1
     accepted = SAME_STEPS if at > step else SAME_PASSES

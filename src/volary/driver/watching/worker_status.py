@@ -57,7 +57,7 @@ class Trouble:
 
 
 class WorkerBeat(msgspec.Struct):
-    """What a worker says four times a second: where it is, and what is new since its last beat.
+    """A beat of a worker, four times a second: where it is, and what is new since its last beat.
 
     progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). events: what else
     it reports. carries: its connections have moved bytes since the last one, though it made no progress. call: which
@@ -95,7 +95,7 @@ class Usual:
 
     @property
     def seconds(self) -> float | None:
-        """What a step's longest may be and still be usual; None if too few are known."""
+        """The longest standstill of a step that is still usual; None if too few are known."""
         if len(self._longest) < FEW_STEPS:
             return None
         return sorted(self._longest)[int(QUANTILE * (len(self._longest) - 1))]
@@ -103,7 +103,7 @@ class Usual:
 
 @dataclass
 class WorkerStatus:
-    """What is known of one worker. peer: its connection; None before it came, after it went, and while it is away.
+    """The status of one worker. peer: its connection; None before it came, after it went, and while it is away.
 
     host: where it is, or is to be; empty: not known. expected_at: from when on it is waited for. last_beat_at and
     moved_at: when it last beat, and when its progress last grew. carried_at: when its connections were last seen to

@@ -9,7 +9,7 @@ ANSWER_S = 30.0  # of a controller that is busy
 
 
 def answer_of(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """What a command printed, and its status: 1, and the reason, if it cannot be run or does not end."""
+    """Run a command; return what it printed and its status: the reason and 1 if it cannot be run or does not end."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:

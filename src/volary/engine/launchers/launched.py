@@ -1,4 +1,4 @@
-"""Processes that a launcher has started: it is our child, and what becomes of them is seen by their connections."""
+"""Processes that a launcher has started: the launcher is our child, and only connections show how they end."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Launched:
         self._sockets = Confined(self._pid) if confined else None
 
     def pids(self) -> dict[int, int]:
-        """None: only the launcher knows them."""
+        """No numbers: only the launcher knows the processes."""
         return {}
 
     def children(self) -> list[int]:
@@ -77,7 +77,7 @@ class Launched:
         return [self._pid]
 
     def hosts(self) -> dict[int, str]:
-        """That is the launcher's to decide."""
+        """No hosts: the launcher decides where processes are."""
         return {}
 
     def running(self) -> set[int]:
@@ -85,7 +85,7 @@ class Launched:
         return set() if self.ended() else set(self._launch.numbers)
 
     def events(self) -> list[Exited]:
-        """None: what becomes of each is seen by its connection."""
+        """No exits: only its connection shows how a process ends."""
         if self._sockets is not None:
             self._sockets.look()
         return []
@@ -102,7 +102,7 @@ class Launched:
         (self._ask or self._launcher.ask_to_end)()
 
     def kill(self, number: int) -> None:
-        """Nothing: only the launcher knows it."""
+        """Do nothing: only the launcher knows the process."""
 
     def stop(self, grace_s: float) -> None:
         """End the launcher, and what it has left."""

@@ -33,7 +33,7 @@ class JobState:
 
 @runtime_checkable
 class Queue(Protocol):
-    """What such an engine does beside what each engine does."""
+    """An engine with a queue, and what it can do beside an engine's work."""
 
     def queues(self) -> bool:
         """Whether a run that begins here is to be submitted: not inside of a job, where it starts at once."""

@@ -49,7 +49,7 @@ class Adopted:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Its status if it has ended: negative, the signal that ended it. 0 if somebody else has taken its status."""
+        """Return its status if it has ended: the negative of a signal that ended it; 0 if somebody else took it."""
         if self._code is None:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -60,7 +60,7 @@ class Adopted:
         return self._code
 
     def wait(self, timeout: float) -> int:
-        """Its status. Raises TimeoutExpired if it does not end within so many seconds."""
+        """Wait for its end; return its status. Raises TimeoutExpired if it does not end within so many seconds."""
         deadline = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > deadline:

@@ -38,7 +38,7 @@ _adoption = Adoption()
 
 @dataclass(frozen=True)
 class ForkEnvironment:
-    """What processes find when they begin, and cannot change: environment, and the cores of one of them."""
+    """The environment that processes begin with and cannot change, and the cores of one of them."""
 
     environment: Mapping[str, str]
     cores: Sequence[int]

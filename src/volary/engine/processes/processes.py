@@ -111,15 +111,15 @@ class Processes:
         return dict.fromkeys(self._processes.keys() | self._ordered.keys(), socket.gethostname())
 
     def running(self) -> set[int]:
-        """Those whose end `events` has not told."""
+        """The processes whose end `events` has not reported."""
         return (self._processes.keys() | self._ordered.keys()) - self._reported
 
     def ended(self) -> Ended | None:
-        """Nobody stands between them and us."""
+        """None: no launcher stands between the processes and us."""
         return None
 
     def events(self) -> list[Exited]:
-        """Which have ended since the last call; never waits."""
+        """The processes that have ended since the last call; never waits."""
         self._take_forked()
         found = []
         for number, process in self._processes.items():

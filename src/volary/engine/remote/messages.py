@@ -28,7 +28,7 @@ class RemoteLaunch(Struct, frozen=True, kw_only=True):
     launcher: list[str] = []
 
     def commands(self) -> dict[int, tuple[list[str], dict[str, str]]]:
-        """What is started here, by number: the command, and what it finds in its environment of its place."""
+        """The commands to start here, by number, each with the environment variables of its place."""
         if self.launcher:  # it counts its processes from 0, and knows of this machine alone
             first, count = self.numbers[0], len(self.numbers)
             place = {"VOLARY_FIRST": str(first), "VOLARY_WORLD_SIZE": str(self.world_size)}
@@ -36,7 +36,7 @@ class RemoteLaunch(Struct, frozen=True, kw_only=True):
         return {number: (self.command, place) for number, place in self._places().items()}
 
     def _places(self) -> dict[int, dict[str, str]]:
-        """As volary.placement.hosts reads them."""
+        """The places, as volary.placement.hosts reads them."""
         return {
             number: {
                 "VOLARY_HOSTS_RANK": str(number),
@@ -65,7 +65,7 @@ class RemoteExited(Struct, frozen=True, tag=True):
 
 
 class MachineFound(Struct, frozen=True, tag=True):
-    """What there is. volary: its version. torch: whether it could be imported. folder: whether it is there."""
+    """What a machine has. volary: its version. torch: whether it could be imported. folder: whether it is there."""
 
     volary: str
     torch: bool

@@ -56,7 +56,7 @@ class SshConnection:
 
     @property
     def code(self) -> int | None:
-        """With which ssh has ended, once all is read that it had to tell; None while it runs."""
+        """The status with which ssh ended, once all of its output is read; None while it runs."""
         code = self._ssh.poll()
         return None if self._threads[1].is_alive() else code
 
@@ -114,7 +114,7 @@ class SshProcesses:
         self._stopping = False
 
     def pids(self) -> dict[int, int]:
-        """None: they are on other machines."""
+        """No numbers: the processes are on other machines."""
         return {}
 
     def children(self) -> list[int]:
@@ -122,16 +122,16 @@ class SshProcesses:
         return [connection.pid for connection in self._connections]
 
     def hosts(self) -> dict[int, str]:
-        """As ssh calls them."""
+        """The hosts, as ssh calls them."""
         return {number: one.name.removeprefix("ssh ") for one in self._connections for number in one.numbers}
 
     def running(self) -> set[int]:
-        """Those whose end `events` has not told, where somebody is there to tell it."""
+        """The processes whose end `events` has not reported, on machines with a connection that can report it."""
         there = [connection.numbers for connection in self._connections if connection.code is None]
         return {number for numbers in there for number in numbers} - self._reported
 
     def events(self) -> list[Exited]:
-        """Which have ended since the last call; never waits."""
+        """The processes that have ended since the last call; never waits."""
         found = [
             gone for one in self._connections for gone in list(one.gone.values()) if gone.rank not in self._reported
         ]
@@ -158,7 +158,7 @@ class SshProcesses:
             connection.send(END)
 
     def kill(self, number: int) -> None:
-        """Nothing: its machine may be cut off, and whoever is given up ends itself once it learns so."""
+        """Do nothing: its machine may be cut off, and a process that was given up ends itself once it learns so."""
 
     def stop(self, grace_s: float) -> None:
         """End what still runs: ask, then kill after `grace_s`; what cannot be reached ends by itself."""

@@ -25,7 +25,7 @@ _BRIDGE = f"mtu {_MTU} type bridge forward_delay 0 mcast_snooping 0"
 
 @dataclass(frozen=True)
 class Counters:
-    """What passed a host's link since the lab began. Bytes are those of frames; see docs/lab.md for what they count."""
+    """Counts of what passed a host's link since the lab began. Bytes are of frames; docs/lab.md says what counts."""
 
     sent_bytes: int
     sent_packets: int
@@ -33,7 +33,7 @@ class Counters:
     received_packets: int
 
     def __sub__(self, before: Counters) -> Counters:
-        """What passed in between."""
+        """The counts of what passed in between."""
         return Counters(
             self.sent_bytes - before.sent_bytes,
             self.sent_packets - before.sent_packets,
@@ -69,7 +69,7 @@ class LabLinks:
         self._switch.batch("ip", [f"link set {self._topology.name(host)} {'up' if up else 'down'}"])
 
     def counters(self, host: int) -> Counters:
-        """What the host has sent and received. Raises LabError if the host has no device of the lab."""
+        """Count what the host has sent and received. Raises LabError if the host has no device of the lab."""
         for line in Path(f"/proc/{self._hosts[host].pid}/net/dev").read_text().splitlines():
             device, _, numbers = line.partition(":")
             if device.strip() == HOST_DEVICE:

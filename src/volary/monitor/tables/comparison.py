@@ -1,4 +1,4 @@
-"""Runs side by side: the settings that differ, what they came to, and what that took."""
+"""Runs side by side: the settings that differ, their results, and their cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Compared:
     totals: Totals
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything in plain values, for `--json`."""
+        """Return everything in plain values, for `--json`."""
         return asdict(self) | {"samples_per_s": self.totals.samples_per_s}
 
 
@@ -65,7 +65,7 @@ def compared(directory: RunDirectory) -> Compared:
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str | None]]:
-    """By name the values of each setting that is not the same in all of `settings`; None where there is no such one."""
+    """The values of each setting that differs in `settings`, by name; None for settings without it."""
     names = dict.fromkeys(name for one in settings for name in one if not name.startswith(_NOT_COMPARED))
     found = {name: [one.get(name) for one in settings] for name in names}
     return {name: values for name, values in found.items() if any(value != values[0] for value in values)}

@@ -74,7 +74,7 @@ def listing(folder: Path, columns: Sequence[str] = ()) -> list[Listed]:
 
 
 def ordered(runs: Sequence[Listed], by: str) -> list[Listed]:
-    """By a column that was read: the best first, any other from the least to the greatest; what has none comes last."""
+    """Sort by a column: `best` from the best on, others from the least to the greatest; runs without it come last."""
 
     def rank(row: Listed) -> tuple[int, float, str]:
         value = row.columns[by]

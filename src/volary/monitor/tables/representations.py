@@ -44,7 +44,7 @@ def saved(one: Traffic) -> str:
 
 
 def links(event: Event) -> str:
-    """What the choice takes the links for."""
+    """Say what rate the choice assumes for links."""
     bytes_per_s = float(event.data["bytes_per_s"])
     return f"links carry {size(bytes_per_s)}/s" if bytes_per_s else "links not measured"
 
@@ -58,7 +58,7 @@ def in_lines(event: Event) -> str:
 
 
 def compared(event: Event) -> str:
-    """What steps took with the table above and with the next best, and which of them stays, in a line."""
+    """Say in a line what steps took with the table above and with the next best, and which of them stays."""
     first_s, second_s = (float(seconds) for seconds in event.data["step_s"])
     these, next_best = number(1e3 * first_s), number(1e3 * second_s)
     taken = "they are taken" if event.data["stays"] else "these stay"

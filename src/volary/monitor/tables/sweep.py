@@ -28,16 +28,16 @@ class Combination:
 
     @property
     def mean(self) -> float | None:
-        """Of the best values; None if nothing was measured."""
+        """The mean of the best values; None if nothing was measured."""
         return mean(self.best) if self.best else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything in plain values, for `--json`."""
+        """Return everything in plain values, for `--json`."""
         return asdict(self) | {"mean": self.mean, "deviation": stdev(self.best) if len(self.best) > 1 else None}
 
 
 def combinations(sweep: Sweep) -> list[Combination]:
-    """From the best to the worst, by the mean of the best values; what measured nothing comes last."""
+    """Combinations from the best to the worst, by the mean of best values; those that measured nothing come last."""
     grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for member, values in sweep.members.items():
         settings = tuple((name, value) for name, value in values.items() if name != SEED)

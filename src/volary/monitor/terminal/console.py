@@ -24,7 +24,7 @@ class TerminalView(Protocol):
     """Draws digests. `close` gives back what it holds of the terminal, and may be called twice."""
 
     def show(self, digest: Digest) -> None:
-        """Draw what is now."""
+        """Draw the run's present state."""
 
     def say(self, lines: Sequence[str]) -> None:
         """Write what the user's program has printed, above what is drawn."""
@@ -111,7 +111,7 @@ class Console:
 
 
 def _printed(directory: RunDirectory) -> Printed | None:
-    """Of a loop of the user's own; of a run that is resumed, what is new."""
+    """The printed output of a loop of the user's own; of a resumed run, what is new."""
     if not outline(directory.session).own_loop:
         return None
     log = directory.log(0)

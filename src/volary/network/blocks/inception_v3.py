@@ -20,7 +20,7 @@ def pool_then_conv(channels: int, out: int) -> nn.Module:
 
 
 def block_35(channels: int, pool: int) -> Branches:
-    """At 35 x 35: 5 x 5, and two 3 x 3. Gives 224 + `pool` channels."""
+    """A block at 35 x 35: 5 x 5, and two 3 x 3. Gives 224 + `pool` channels."""
     return Branches(
         conv(channels, 64, 1),
         nn.Sequential(conv(channels, 48, 1), conv(48, 64, 5, padding=2)),
@@ -30,7 +30,7 @@ def block_35(channels: int, pool: int) -> Branches:
 
 
 def reduce_to_17(channels: int) -> Branches:
-    """From 35 x 35 to 17 x 17. Gives 480 + `channels` channels."""
+    """A block from 35 x 35 to 17 x 17. Gives 480 + `channels` channels."""
     return Branches(
         conv(channels, 384, 3, stride=2),
         nn.Sequential(conv(channels, 64, 1), conv(64, 96, 3, padding=1), conv(96, 96, 3, stride=2)),
@@ -39,7 +39,7 @@ def reduce_to_17(channels: int) -> Branches:
 
 
 def block_17(channels: int, width: int) -> Branches:
-    """At 17 x 17: 7 x 7 as a row and a column, once and twice. Gives 768 channels."""
+    """A block at 17 x 17: 7 x 7 as a row and a column, once and twice. Gives 768 channels."""
     return Branches(
         conv(channels, 192, 1),
         nn.Sequential(
@@ -59,7 +59,7 @@ def block_17(channels: int, width: int) -> Branches:
 
 
 def reduce_to_8(channels: int) -> Branches:
-    """From 17 x 17 to 8 x 8. Gives 512 + `channels` channels."""
+    """A block from 17 x 17 to 8 x 8. Gives 512 + `channels` channels."""
     return Branches(
         nn.Sequential(conv(channels, 192, 1), conv(192, 320, 3, stride=2)),
         nn.Sequential(
@@ -78,7 +78,7 @@ def row_and_column(channels: int) -> Branches:
 
 
 def block_8(channels: int) -> Branches:
-    """At 8 x 8: widened by rows beside columns. Gives 2048 channels."""
+    """A block at 8 x 8, widened by rows beside columns. Gives 2048 channels."""
     return Branches(
         conv(channels, 320, 1),
         nn.Sequential(conv(channels, 384, 1), row_and_column(384)),

@@ -16,7 +16,7 @@ STD = 0.02  # of first weights (Radford et al. 2019)
 
 
 class Sizes(Protocol):
-    """What the network is made of, as `volary.network.zoo.gpt` says."""
+    """The sizes of the network, as `volary.network.zoo.gpt` sets them."""
 
     @property
     def layers(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What a loss of the user's or of torch divides by, as its targets alone decide it."""
+"""Counts what a loss of the user's or of torch divides by, if targets alone decide it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
 
 
 def counter_of(loss: Any, name: str) -> Counter | None:
-    """What counts of targets for `loss`: its own `counted`, or what is known of torch's; None: each sample alike.
+    """Return the counter of targets for `loss`: its own `counted`, or one for torch's; None: each sample counts alike.
 
-    A counter gives None, too, for targets of which each counts alike. Raises SettingError for one that is no function.
+    A counter gives None, too, for targets that all count alike. Raises SettingError for one that is no function.
     """
     function, given = (loss.func, loss.keywords) if isinstance(loss, partial) else (loss, {})
     own = getattr(function, "counted", None)
@@ -35,7 +35,7 @@ def counter_of(loss: Any, name: str) -> Counter | None:
 
 
 def _of_classes(settings: Mapping[str, Any]) -> Counter | None:
-    """Of torch's cross-entropy with these settings: the weights of the targets' classes, but of those ignored."""
+    """The counter of torch's cross-entropy with these settings: it sums weights of classes that are not ignored."""
     ignored, weight = settings.get("ignore_index", -100), settings.get("weight")
     if settings.get("reduction", "mean") != "mean":
         return None

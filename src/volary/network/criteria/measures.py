@@ -23,7 +23,7 @@ class Measures:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the rows of totals, the loss's first."""
+        """The names of the rows of totals, the loss's first."""
         return (LOSS, *self._metrics)
 
     def totals(self, loss: Tensor, output: Tensor, target: Tensor, count: Tensor, *, positions: bool = False) -> Tensor:
@@ -41,7 +41,7 @@ class Measures:
         return torch.stack(rows)
 
     def figures(self, totals: Tensor) -> dict[str, float]:
-        """By name, of totals (len(names), 2) that were added up; without those of which nothing counts."""
+        """Figures by name, from added totals (len(names), 2); without figures of which nothing counts."""
         rows = zip(self.names, totals.tolist(), strict=True)
         means = {name: total / count for name, (total, count) in rows if count}
         return {name: mean if name == LOSS else self._metrics[name].figure(mean) for name, mean in means.items()}

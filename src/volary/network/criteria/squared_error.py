@@ -28,7 +28,7 @@ class SquaredError:
         return mse_loss(output, target.to(output.dtype))
 
     def counted(self, target: Tensor) -> None:
-        """Each value counts alike."""
+        """None, as each value counts alike."""
 
     def totals(self, output: Tensor, target: Tensor) -> Tensor:
         """A row each: the samples' errors, and how many samples."""

@@ -42,7 +42,7 @@ class UserLoss:
         return self._counter is not None
 
     def counted(self, target: Tensor) -> float | None:
-        """What the function says; SettingError if that is not a number from 0."""
+        """Ask the function. Raises SettingError if it does not give a number from 0."""
         found = None if self._counter is None else self._counter(target)
         if found is None:
             return None
@@ -66,4 +66,4 @@ class UserLoss:
         return {"loss": total / count} if count else {}
 
     def check(self, network: str, output: Any, target_shape: tuple[int, ...] | None, classes: int | None) -> None:
-        """Nothing: only the function itself knows which outputs it takes."""
+        """Check nothing: only the function itself knows which outputs it takes."""

@@ -15,7 +15,7 @@ DEEPEST = 4  # folders within folders: a sweep's runs are found, a data set besi
 
 
 class Folder:
-    """What is below `path`, or the one run there. A run is known by its path from here: `lenet-digits-1`, `sweep/3`.
+    """The runs below `path`, or the one run there. A run is known by its path from here: `lenet-digits-1`, `sweep/3`.
 
     above: the folder that runs are in.
     """

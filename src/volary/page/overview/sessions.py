@@ -20,7 +20,7 @@ _SECTION = re.compile(r"^(network|data):", re.MULTILINE)
 
 
 class SessionFiles:
-    """By their paths from `home`. Nothing but what is listed can be asked for."""
+    """The session files by their paths from `home`. Only listed files can be asked for."""
 
     def __init__(self, home: Path) -> None:
         self.home = home.resolve()

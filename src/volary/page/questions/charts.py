@@ -1,4 +1,4 @@
-"""What charts over steps draw: columns of equal width, as many as there is room for, however many steps there are."""
+"""Data of charts over steps: columns of equal width, as many as there is room for, however many steps there are."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def phases(reader: RunReader, rank: int, first: int, last: int | None, most: int
 
 
 def ranks(reader: RunReader, first: int, last: int | None, most: int) -> dict[str, Any]:
-    """By worker, as lists of a value for each column: seconds of its own in a step, and seconds in which it waited."""
+    """Each worker's seconds of its own in a step, and of waiting, as lists of a value for each column."""
     view = _view(reader, first, last, most)
     by_rank: dict[int, list[StepGroup]] = {}
     for group in view.groups:
@@ -158,5 +158,5 @@ def _throughput(group: StepGroup, workers: int) -> float | None:
 
 
 def short(value: float | None, digits: int = 6) -> float | None:
-    """As many digits as can be seen: most of an answer is numbers."""
+    """Keep as many digits as can be seen: most of an answer is numbers."""
     return None if value is None else float(f"{value:.{digits}g}")

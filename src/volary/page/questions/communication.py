@@ -33,9 +33,9 @@ def in_memory(info: Mapping[str, str], settings: Mapping[str, str]) -> bool:
 
 
 def exact_bytes(info: Mapping[str, str], settings: Mapping[str, str]) -> float | None:
-    """What a worker would send in a step as 32-bit values: to servers, or by an all-reduce that wastes nothing.
+    """Bytes that a worker would send in a step as 32-bit values: to servers, or by an all-reduce that wastes nothing.
 
-    None where nobody knows, or nothing would travel.
+    None if nobody knows, or nothing would travel.
     """
     try:
         parameters, workers = int(info["parameters"]), int(info["workers"])
@@ -47,7 +47,7 @@ def exact_bytes(info: Mapping[str, str], settings: Mapping[str, str]) -> float |
 
 
 def stragglers(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Who was slow, from which step to which, by what, and how much of a step others waited; to: None while it is."""
+    """List who was slow, from which step to which, in what, and how much of a step others waited; to: None: still."""
     found: list[dict[str, Any]] = []
     for event in events:
         if event.kind in ("slow", "not_slow") and found and found[-1]["to"] is None:

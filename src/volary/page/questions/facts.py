@@ -62,7 +62,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
 
 
 def _settings(directory: RunDirectory) -> dict[str, str]:
-    """As the session has them; none if that cannot be read."""
+    """The settings of the session; none if it cannot be read."""
     try:
         return settings_in(directory.session)
     except (OSError, ValueError):

@@ -14,7 +14,7 @@ from volary.session.spec import Session
 
 
 def tried(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """Its fields with the overrides, or, if these cannot be had, without them; and the problems, one a sentence."""
+    """The form's fields with the overrides, or without them if they do not fit; and the problems, one a sentence."""
     problems: list[dict[str, str]] = []
     try:
         return {"fields": [asdict(one) for one in form(Session.read(path, overrides))], "problems": problems}

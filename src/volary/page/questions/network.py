@@ -1,4 +1,4 @@
-"""The network as a graph: of each layer what it computes, and what of it travels, how, and for how long."""
+"""The network as a graph: what each layer computes, and what of it travels, how, and for how long."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _nothing() -> dict[str, Any]:
 
 
 def _owners(graph: LayerGraph) -> dict[str, str]:
-    """By parameter, the layer that has it."""
+    """The layer that has a parameter, by parameter."""
     layers = {one.name for one in graph.layers}
     found = {}
     for name in graph.parameters:
@@ -86,7 +86,7 @@ def _of_bucket(bucket: str, parameters: list[str]) -> Iterator[str]:
 
 
 def _add_ways(reader: RunReader, owners: Mapping[str, str], found: Mapping[str, dict[str, Any]]) -> None:
-    """Those of the newest choice."""
+    """Add the representations of the newest choice."""
     *_, newest = [None, *reader.events(kind="ways")]
     for name, way, _, _, why in newest.data["table"] if newest else []:
         if name in owners and not found[owners[name]]["way"]:

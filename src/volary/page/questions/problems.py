@@ -25,12 +25,12 @@ class Wrong:
 
 
 def wrong(found: Account, events: Iterable[Event]) -> list[Wrong]:
-    """Everything. events: of the attempt that the run is in."""
+    """List all problems. events: of the attempt that the run is in."""
     return [*_ended(found), *_warning(events), *_seen(found)]
 
 
 def notable(found: Account, slow: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is worth a look although nothing is wrong. slow: who was, as `communication.stragglers` has it."""
+    """List what is worth a look although nothing is wrong. slow: workers, as `communication.stragglers` has them."""
     sentences = []
     if slow:
         times = "once a worker" if len(slow) == 1 else f"{len(slow)} times a worker"

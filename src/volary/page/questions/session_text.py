@@ -8,7 +8,7 @@ from volary.run.directory import RunDirectory
 
 
 def session_text(directory: RunDirectory) -> dict[str, str]:
-    """Both files' text; empty for one that cannot be read."""
+    """The text of both files; empty for one that cannot be read."""
     return {"session": _text(directory.session), "environment": _text(directory.environment)}
 
 

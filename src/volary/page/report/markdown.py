@@ -75,5 +75,5 @@ def _ms(seconds: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As one line of Markdown: what a run says of itself is text, and nothing else."""
+    """Escape text as one line of Markdown: what a run says of itself is text, and nothing else."""
     return "".join(f"\\{char}" if char in "\\`*_[]<>|#" else char for char in clean(text))

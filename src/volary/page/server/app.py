@@ -1,4 +1,4 @@
-"""The page's server as an application: which path is answered by what. GET changes nothing."""
+"""The page's server as an application: it answers each path. GET changes nothing."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class PageApp:
         return _json({"files": self._sessions.names(), "first": self._sessions.first(runs), "starts": True})
 
     def _form(self, request: Request) -> Response:
-        """Of the session file `session`, or of the run `run`, with the overrides `set`."""
+        """Answer the form of the session file `session`, or of the run `run`, with the overrides `set`."""
         words = request.query_params
         path = (
             self._folder.run(words["run"]).session if "run" in words else self._sessions.path(words.get("session", ""))
@@ -125,7 +125,7 @@ class PageApp:
         return started
 
     def _train(self, words: QueryParams, body: bytes) -> Any:
-        """From the session file `session`; the new run's name."""
+        """Train the session file `session`; answer the new run's name."""
         overrides = parsed(body, Start, "train").overrides
         return {"run": train(self._sessions.path(words.get("session", "")), overrides, self._folder)}
 

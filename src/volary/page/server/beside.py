@@ -32,7 +32,7 @@ class _Linked:
 
 
 def fragment(directory: RunDirectory) -> str:
-    """What follows the link of a page to show this run, of the folder that the page serves or the run itself."""
+    """The part after the link of a page that shows this run, if the page serves the run or its folder."""
     return f"#/run/{quote(directory.name)}"
 
 

@@ -77,7 +77,7 @@ class Guard:
 
 
 def names(host: str, port: int) -> frozenset[str]:
-    """What `Host:` may say to a server that listens on `host`, an address or a name of this machine.
+    """The names that `Host:` may have at a server that listens on `host`, an address or a name of this machine.
 
     A server of loopback has its usual names. On all addresses (`0.0.0.0`, `::`) it also has those of this machine: an
     address cannot be rebound, only a name can.

@@ -59,7 +59,7 @@ class PageServer:
 
     @property
     def link(self) -> str:
-        """What to open: its token lets in whoever has it."""
+        """The link to open: its token lets in whoever has it."""
         host = socket.gethostname() if self._host in ("0.0.0.0", "::") else self._host
         return f"http://{bracketed(host)}:{self._port}/?token={self._token}"
 

@@ -1,1 +1,1 @@
-"""Where checkpoints are kept: in a folder, or in a store."""
+"""The files of checkpoints: in a folder, or in a store."""

@@ -73,12 +73,12 @@ class CheckpointFolder:
         return streamed.checksum
 
     def give_up(self, step: int) -> None:
-        """What resists is removed by the next `begin`."""
+        """Remove the draft; the next `begin` removes what resists."""
         with contextlib.suppress(OSError):
             self._disk.remove(self._draft(step))
 
     def commit(self, step: int, manifest: bytes) -> Path:
-        """Manifest last, then one rename."""
+        """Write the manifest last, then rename once."""
         draft, final = self._draft(step), self._folder / f"step-{step:08d}"
         old = self._folder / f".step-{step:08d}-old"
         self.write(step, MANIFEST, manifest)
@@ -109,12 +109,12 @@ class CheckpointFolder:
         return old if not final.exists() and old.exists() else final
 
     def manifest(self, step: int) -> bytes:
-        """No link, no device."""
+        """Read the manifest, if it is no link and no device."""
         with open_regular(self.path(step) / MANIFEST) as file:
             return file.read()
 
     def bring(self, step: int, name: str, checksum: str) -> None:
-        """Nothing: it lies in this folder already."""
+        """Do nothing: it is in this folder already."""
 
     def missing(self, step: int, names: Iterable[str]) -> list[str]:
         return [name for name in names if not (self.path(step) / name).is_file()]

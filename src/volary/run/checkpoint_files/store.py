@@ -70,7 +70,7 @@ class CheckpointsInStore:
         (self._root / CLAIM).remove()
 
     def begin(self, step: int) -> None:
-        """What was read for an earlier attempt is not read again."""
+        """Remove what was read for an earlier attempt; then begin a draft."""
         for left in self._folder.glob("step-*"):
             Disk().remove(left)
         for name, files in self._folders().items():
@@ -79,7 +79,7 @@ class CheckpointsInStore:
                 (self._root / name).remove()
 
     def write(self, step: int, name: str, content: Content) -> str:
-        """By a file on this machine, so that a call which fails can be made again."""
+        """Write by way of a file on this machine, so that a call that fails can be made again."""
         with tempfile.TemporaryDirectory(prefix=".upload-", dir=self._folder) as folder:
             path = Path(folder, name)
             checksum = write_here(path, content)
@@ -91,7 +91,7 @@ class CheckpointsInStore:
         (self._draft(step) / path.name).upload(path)
 
     def give_up(self, step: int) -> None:
-        """What resists is removed by the next `begin`."""
+        """Remove the draft; the next `begin` removes what resists."""
         with contextlib.suppress(OSError):
             self._draft(step).remove()
 
@@ -105,7 +105,7 @@ class CheckpointsInStore:
         return draft
 
     def steps(self) -> list[int]:
-        """Of all folders with a manifest. Raises RunError."""
+        """The steps of all folders with a manifest. Raises RunError."""
         found = self._read(self._folders)
         names = [_NAME.fullmatch(name) for name, files in found.items() if MANIFEST in files]
         return sorted({int(name[1]) for name in names if name})
@@ -118,7 +118,7 @@ class CheckpointsInStore:
         return str(self._root / f"step-{step:08d}")
 
     def path(self, step: int) -> Path:
-        """In the run's directory, beside the address."""
+        """The path in the run's directory, beside the address."""
         return self._folder / f"step-{step:08d}"
 
     def manifest(self, step: int) -> bytes:
@@ -128,7 +128,7 @@ class CheckpointsInStore:
         return self._read((there / MANIFEST).read_bytes)
 
     def bring(self, step: int, name: str, checksum: str) -> None:
-        """Under another name until it is whole: several processes may bring the same."""
+        """Bring it under another name until it is whole: several processes may bring the same."""
         path = self.path(step) / name
         if path.is_file() and digest_of(path) == checksum:
             return

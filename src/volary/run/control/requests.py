@@ -30,7 +30,7 @@ class WriteCheckpoint(msgspec.Struct, frozen=True, tag="checkpoint", forbid_unkn
 
 
 class ChangeRate(msgspec.Struct, frozen=True, tag="rate", forbid_unknown_fields=True):
-    """From the next step on the learning rate, before any schedule, is `lr`. Saved at once, so that it stays."""
+    """Asks for the learning rate `lr`, before any schedule, from the next step on; saved at once, so that it stays."""
 
     lr: Annotated[float, msgspec.Meta(gt=0, lt=1e9)]
 
@@ -73,7 +73,7 @@ def attempt_to_ask(directory: RunDirectory) -> int:
 
 
 def take(directory: RunDirectory, attempt: int) -> list[Request]:
-    """What this attempt of the run was asked by its owner or root since the last call, oldest first."""
+    """Take the requests of the run's owner or root to this attempt since the last call, oldest first."""
     found = []
     for path in _files(directory):
         asked = _read(path)

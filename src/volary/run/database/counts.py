@@ -55,7 +55,7 @@ SELECT part * {PART_S}, kind, SUM(count), SUM(total) FROM counts_over_time
 
 
 def over_time(found: Iterable[CountRow], at: float) -> list[tuple[int, str, int, int]]:
-    """What is counted at a time, in seconds since 1970, as rows: by kind, how often, and the sum."""
+    """Sum up counts at a time, in seconds since 1970, as rows: by kind, how often, and the sum."""
     sums: dict[str, tuple[int, int]] = {}
     for one in found:
         count, total = sums.get(one.kind, (0, 0))

@@ -15,7 +15,7 @@ _ROOM_BYTES = 4096  # one block
 
 
 def beside(database: Path) -> Path:
-    """Where the database at `database` has this room."""
+    """The path of this room for the database at `database`."""
     return database.with_name("ending.json")
 
 
@@ -33,7 +33,7 @@ def keep_ending(database: Path, facts: Mapping[str, str]) -> None:
 
 
 def kept_ending(database: Path) -> dict[str, str]:
-    """What was written over the room in this attempt; nothing if the database has it all."""
+    """Read what was written over the room in this attempt; nothing if the database has it all."""
     try:
         return msgspec.json.decode(beside(database).read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError):

@@ -12,7 +12,7 @@ KINDS = ("weight", "gradient", "update")
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Of one parameter, `name`, after `step`. counts: values in equally wide parts of `low` to `high`.
+    """A histogram of one parameter, `name`, after `step`. counts: values in equally wide parts of `low` to `high`.
 
     kind: one of KINDS. magnitude: the mean of the values' magnitudes.
     """

@@ -1,4 +1,4 @@
-"""Which contributions of workers a checkpoint of servers has: their rows stay when a run resumes from it."""
+"""The contributions of workers that a checkpoint of servers has: their rows stay when a run resumes from it."""
 
 from __future__ import annotations
 

@@ -200,12 +200,12 @@ class RunReader:
         return network.read(*found) if found else None
 
     def counts(self) -> list[CountRow]:
-        """By kind, worker, server and value; none in a run of an older version."""
+        """Counts by kind, worker, server and value; none in a run of an older version."""
         there = next(self._rows(counts.IS_THERE), None)
         return [CountRow(*row) for row in self._rows(counts.ALL)] if there else []
 
     def traffic(self) -> list[Traffic]:
-        """What all workers put on and took off the wire, most sent first; none if the run did not keep it."""
+        """Bytes that all workers put on and took off the wire, most sent first; none if the run did not keep them."""
         there = next(self._rows(traffic.IS_THERE), None)
         return [Traffic(*row) for row in self._rows(traffic.ALL)] if there else []
 
@@ -215,7 +215,7 @@ class RunReader:
         return list(self._rows(counts.OVER_TIME)) if there else []
 
     def usage(self, most: int) -> UsageView | None:
-        """What workers and machines used, in at most `most` columns of equal time; None if nothing was measured."""
+        """Usage by workers and machines, in at most `most` columns of equal time; None if nothing was measured."""
         if next(self._rows(usage.IS_THERE), None) is None:
             return None
         ((start, end),) = self._rows(usage.bounds())
@@ -249,12 +249,12 @@ class RunReader:
         return float(seconds)
 
     def last_sign(self) -> float:
-        """When something was recorded last, in seconds since 1970: an event or a step."""
+        """The time of the newest record, in seconds since 1970: an event or a step."""
         ((event,),) = self._rows("SELECT COALESCE(MAX(at), 0.0) FROM (SELECT at FROM events ORDER BY id DESC LIMIT 1)")
         return max(float(event), *(row.ended_at for row in self.steps(after=self.last_step() - 1)), 0.0)
 
     def totals(self) -> Totals:
-        """What the run took so far."""
+        """The totals of the run so far."""
         groups = self.view(1, max(1, self.last_step()), 1).groups
         return Totals(
             samples=sum(group.samples for group in groups),

@@ -51,7 +51,7 @@ def added(*parts: Iterable[Traffic]) -> tuple[Traffic, ...]:
 
 
 def since(now: Iterable[Traffic], before: Iterable[Traffic]) -> list[list[str | int]]:
-    """What has been added, as plain values in the order of the fields; rows without anything are left out."""
+    """Subtract `before`; return plain values in the order of the fields, without empty rows."""
     old = {(one.codec, one.route): one for one in before}
     rows = (_both(one, old[key], -1) if (key := (one.codec, one.route)) in old else one for one in now)
     return [list(one) for one in rows if one.sent_bytes or one.received_bytes]

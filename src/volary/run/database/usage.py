@@ -52,7 +52,7 @@ def bounds() -> str:
 
 
 def width_s(seconds: float, most: int) -> float:
-    """Of columns for so many seconds: in each of them every worker has looked, though it does so ever more rarely."""
+    """Seconds of a column: each worker has looked in every column, though it looks ever more rarely."""
     return max(4.0, min(30.0, seconds / 60), seconds / most)
 
 
@@ -65,7 +65,7 @@ def select(start: float, width_s: float) -> tuple[str, list[float]]:
 
 
 def viewed(start: float, width_s: float, columns: int, rows: Iterable[tuple[str, int, int, float]]) -> UsageView:
-    """What the query gave, in columns."""
+    """Arrange the query's rows in columns."""
     values: dict[str, dict[int, list[float | None]]] = {}
     for name, rank, part, mean in rows:
         of_rank = values.setdefault(name, {}).setdefault(rank, [None] * columns)

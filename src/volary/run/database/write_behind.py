@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class WriteBehind:
-    """At most `most` records wait; what is more is refused. After a write that raised nothing more is written."""
+    """Lets at most `most` records wait, and refuses more. After a write that raised it writes nothing more."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -34,7 +34,7 @@ class WriteBehind:
             return True
 
     def wait(self, within_s: float) -> int:
-        """Until all is written, or that long; how many records are not."""
+        """Wait until all is written, or that long; return how many records are not written."""
         until = time.monotonic() + within_s
         with self._changed:
             while self._records and (left_s := until - time.monotonic()) > 0:

@@ -18,7 +18,7 @@ SCRATCH = "VOLARY_SCRATCH"  # where processes make what stands for a directory t
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """Which run a process takes part in.
+    """Says which run a process takes part in.
 
     directory: the run's, on the driver's machine. meeting: where its server is. job: of a worker, as "module:function"
     (train/member/process.py). key: the run's, for processes that may not see the directory; None: they do. folder: the
@@ -33,7 +33,7 @@ class Assignment:
     interface: str = ""
 
     def variables(self) -> dict[str, str]:
-        """For the environment of the processes."""
+        """The variables for the environment of the processes."""
         found = {
             "VOLARY_RUN": str(self.directory),
             "VOLARY_MEET": self.meeting.address,

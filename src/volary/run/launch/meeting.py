@@ -15,7 +15,7 @@ from volary.run.disk import Disk, open_regular, replace_file
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the workers of one attempt of a run meet its server. server_life: what the server proves to be."""
+    """The address at which workers of one attempt meet the run's server. server_life: what the server proves to be."""
 
     host: str
     port: int
@@ -50,7 +50,7 @@ def forget(directory: RunDirectory) -> None:
 
 
 def found(directory: RunDirectory) -> Meeting:
-    """Where a live run meets. Raises RunError if nobody runs it."""
+    """Find where a live run meets. Raises RunError if nobody runs it."""
     if not directory.is_live():
         raise RunError(f"nobody runs {directory.path} at this moment; resume it: volary resume {directory.argument}")
     meeting = announced(directory)
@@ -60,7 +60,7 @@ def found(directory: RunDirectory) -> Meeting:
 
 
 def announced(directory: RunDirectory) -> Meeting | None:
-    """What the run's directory says of where it meets, or met; None if that cannot be read."""
+    """Read in the run's directory where it meets, or met; None if that cannot be read."""
     return _read(directory.meeting)
 
 

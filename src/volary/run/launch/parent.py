@@ -26,6 +26,6 @@ def die_with_parent() -> None:
 
 
 def outlive_parent() -> None:
-    """From now on end in order when it is gone, not with it; from the thread that called `die_with_parent`."""
+    """Let this process end in order after its parent, not with it; from the thread that called `die_with_parent`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)

@@ -1,4 +1,4 @@
-"""By which of its addresses this machine is reached."""
+"""Finds by which of its addresses this machine is reached."""
 
 from __future__ import annotations
 

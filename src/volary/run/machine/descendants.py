@@ -1,4 +1,4 @@
-"""What a process has started, and what that has: found while it runs, and ended with it."""
+"""The descendants of a process, which it and they have started: found while it runs, and ended with it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def commit_of(folder: Path) -> str | None:
 
 
 def environment(folder: Path) -> dict[str, Any]:
-    """Everything about this machine and code that a reader of the run may ask later. folder: the user's code."""
+    """Collect all about this machine and code that a reader of the run may ask later. folder: the user's code."""
     return {
         "versions": versions(),
         "host": platform.node(),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def path_of(name: str) -> Path:
-    """Where the file called `name` is kept."""
+    """The path of the file called `name`."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     folder = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
     return folder / "volary" / name

@@ -22,7 +22,7 @@ cpu, machine_cpu: processors that were busy, in the mean since the last look.
 
 
 class UsageMeter:
-    """Of this process; whole_machine: of all of its machine, too. A look takes about 0.3 ms, of a machine 1 ms."""
+    """Measures this process; whole_machine: and its whole machine. A look takes about 0.3 ms, at a machine 1 ms."""
 
     def __init__(self, *, whole_machine: bool) -> None:
         import psutil  # not needed by `volary --help`
@@ -32,7 +32,7 @@ class UsageMeter:
         self._before: tuple[float, dict[str, float]] = (time.perf_counter(), self._counters())
 
     def look(self) -> dict[str, float]:
-        """By name, since the last look; what the system does not tell is left out."""
+        """Measure usage since the last look, by name; leave out what the system does not report."""
         now, counters = time.perf_counter(), self._counters()
         before, old = self._before
         self._before = now, counters

@@ -90,9 +90,9 @@ class _Pull:
 
 
 class Client:
-    """What `worker` pushes to and pulls from the servers of these slices, all of which a contribution has.
+    """Decides what `worker` pushes to and pulls from the servers of these slices; a contribution has all of them.
 
-    A server is sent something from `connected` to `lost`. `lost` is told once nothing more is received from it: only
+    A server is sent something from `connected` to `lost`. Call `lost` once nothing more is received from it: only
     then others are asked for what it was to answer, as two answers must not be received into one place.
     """
 
@@ -147,7 +147,7 @@ class Client:
         return self._contribute(Header(MessageKind.SET, number, self._worker, clock, length=length))
 
     def begin(self, clock: int, slices: int) -> None:
-        """What is pushed or set at this clock is of so many slices, not of all; before the first of them."""
+        """Note, before the first of them, that only so many slices are pushed or set at this clock."""
         self._missing[clock] = slices
 
     def pull(self, number: int, at_least: int, snapshot: int = 0) -> list[Action]:
@@ -166,7 +166,7 @@ class Client:
     # What becomes of the servers
 
     def view(self, view: View) -> list[Action]:
-        """Who serves has changed; an older view than the last says nothing."""
+        """Take a new view of who serves; ignore one that is older than the last."""
         if view.number <= self._view.number:
             return []
         self._view = view
@@ -177,7 +177,7 @@ class Client:
         return actions + self._ask_open()
 
     def connected(self, server: int) -> list[Action]:
-        """There is a new connection to it."""
+        """Note a new connection to the server."""
         self._connected.add(server)
         actions: list[Action] = []
         for push in self._pushes.values():
@@ -222,7 +222,7 @@ class Client:
         return self._offer(push)
 
     def _offer(self, push: _Push) -> list[Action]:
-        """To those who are there and have not been sent it."""
+        """Send a push to the servers that are there and have not been sent it."""
         actions: list[Action] = []
         for server in self._servers(push.header.slice):
             if server in self._connected and server not in push.sent and server not in push.held_by:
@@ -231,7 +231,7 @@ class Client:
         return actions
 
     def _settle(self, push: _Push) -> list[Action]:
-        """It is held once all who serve its shard have said so, and somebody does."""
+        """Settle a push once somebody serves its shard and all who do have said that they hold it."""
         servers, header = self._servers(push.header.slice), push.header
         if not servers or not push.held_by.issuperset(servers):
             return []

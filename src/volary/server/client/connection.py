@@ -47,7 +47,7 @@ class QueuedMessage:
 
 
 class ServerConnection:
-    """To server `number` at `address`. connect: opens a channel to it there.
+    """A connection to server `number` at `address`. connect: opens a channel to it there.
 
     For one thread that opens it and receives, and one that sends; any other may queue messages and end it.
     """

@@ -41,7 +41,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """So many bytes of this message have gone over a wire."""
+    """An event: so many bytes of this message have gone over a wire."""
 
     header: Header
     sent: int
@@ -80,8 +80,8 @@ class Link:
         self._pulled: dict[tuple[int, int], PulledValues] = {}  # by slice and snapshot, until they have come
 
     def start(self, notify: Callable[[LinkEvent], None], urgency: Mapping[int, int]) -> None:
-        """Before the first view. notify: called with each event, by the link's threads; with `changed` held for what
-        the client reports. urgency: by slice; the smaller, the sooner it is needed.
+        """Start, before the first view. notify: called with each event, by the link's threads; with `changed` held for
+        what the client reports. urgency: by slice; the smaller, the sooner it is needed.
         """
         self._notify, self._urgency = notify, urgency
 

@@ -1,4 +1,4 @@
-"""What travels of a slice between worker and servers, handed down with a call: memory, how it is filled and read."""
+"""Values of a slice between worker and servers, handed down with a call: memory, how it is filled and read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PushedValues(Protocol):
-    """What is pushed of one slice. form, length: how it travels, and its bytes, known once it is `ready`.
+    """The pushed values of one slice. form, length: how it travels, and its bytes, known once it is `ready`.
 
     codec: what made those bytes; `none` if they are the values.
     """
@@ -40,15 +40,15 @@ class PushedValues(Protocol):
         ...
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
-        """What travels, and the header as it is sent: called by the thread that sends, for each server."""
+        """Return what travels, and the header as it is sent; the thread that sends calls it, for each server."""
         ...
 
 
 class PulledValues(Protocol):
-    """Where the values of one slice are received; called by the thread that receives."""
+    """The memory that receives the values of one slice; called by the thread that receives."""
 
     def room(self, header: Header) -> Payload:
-        """Where what follows is to be received. Raises BadFrame if it does not fit."""
+        """Give memory to receive what follows. Raises BadFrame if it does not fit."""
         ...
 
     def take(self, header: Header, payload: Payload) -> None:

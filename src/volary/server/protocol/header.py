@@ -15,10 +15,10 @@ ALL_USED = 2**64 - 1  # a bit for each part that a slice may have
 
 
 class MessageKind(IntEnum):
-    """What a message says. Worker to server: PUSH, PULL, SET; server to worker: HELD, VALUES; both: REFUSED.
+    """The kind of a message. Worker to server: PUSH, PULL, SET; server to worker: HELD, VALUES; both: REFUSED.
 
-    PUSH: a contribution follows; HELD: it is held, and no death of one process loses it where there are replicas to
-    hear the same from. PULL: asks for a slice of at least `version`; VALUES: here it is. SET: values for a slice that
+    PUSH: a contribution follows; HELD: it is held, and no death of one process loses it if all replicas say
+    the same. PULL: asks for a slice of at least `version`; VALUES: here it is. SET: values for a slice that
     has none yet (the key-value store's `init`), answered by HELD. REFUSED: a sentence follows, of at most 1 KB.
     """
 
@@ -48,7 +48,7 @@ _FORMS = {int(form): form for form in Form}
 
 
 class Header(NamedTuple):
-    """What a message is about.
+    """The header of a message.
 
     worker: the contributor's number. slice: what of the parameters. clock: of the contribution; of a pull, which
     request it is, so that the answer can be told from others. version: of PUSH, of the values that the contribution was

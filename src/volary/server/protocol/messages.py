@@ -85,7 +85,7 @@ class ServerHello(Struct, frozen=True, tag_field="is", tag="server"):
 
 
 class Ask(_Message, frozen=True):
-    """What shall I do next? May be asked ahead.
+    """Asks what to do next; a worker may ask ahead.
 
     Answered by Learn, EvaluatePiece, Figure or End, once there is something.
     """
@@ -132,7 +132,7 @@ class Evaluated(_Message, frozen=True):
 
 
 class Figures(_Message, frozen=True):
-    """What the totals of a whole evaluation mean; value: of the metric."""
+    """The figures that the totals of a whole evaluation come to. value: of the metric."""
 
     snapshot: int
     figures: dict[str, float]
@@ -180,7 +180,7 @@ class Beat(_Message, frozen=True):
 
 
 class Kept(_Message, frozen=True):
-    """It holds the state of all its slices as of a snapshot."""
+    """Says that the server holds the state of all its slices as of a snapshot."""
 
     snapshot: int
 
@@ -193,7 +193,7 @@ class PartialNorms(_Message, frozen=True):
 
 
 class Saved(_Message, frozen=True):
-    """What is its own of a snapshot, as slices or residuals, is written and synced. files: checksum by name.
+    """Says that the sender's part of a snapshot, slices or residuals, is written and synced. files: checksum by name.
 
     problem: why it is not.
     """
@@ -215,7 +215,7 @@ class Welcome(_Message, frozen=True):
 
 
 class View(_Message, frozen=True):
-    """Who serves. Sent whenever it changes; number grows.
+    """Says who serves. Sent whenever that changes; number grows.
 
     shards: for each the servers that keep it, the first of which is asked. addresses: of the servers that are there.
     """
@@ -281,7 +281,7 @@ class Rate(_Message, frozen=True):
 
 
 class SaveEnded(_Message, frozen=True):
-    """What was asked for with AskSave has come to its end. problem: why nothing is saved."""
+    """Says that what AskSave asked for has ended. problem: why nothing is saved."""
 
     problem: str = ""
 
@@ -342,7 +342,7 @@ class Save(_Message, frozen=True):
 
 
 class Release(_Message, frozen=True):
-    """Nobody will ask for the snapshot any more."""
+    """Says that nobody will ask for the snapshot any more."""
 
     snapshot: int
 

@@ -17,7 +17,7 @@ class ClipNorm(Struct, frozen=True, array_like=True):
     kind: float = 2.0
 
     def factor(self, norm: float) -> float:
-        """What a gradient of this norm is multiplied by."""
+        """The factor that a gradient of this norm is multiplied by."""
         factor = self.most / (norm + TINY)
         return 1.0 if factor > 1.0 else factor  # one that is no number stays so
 

@@ -39,7 +39,7 @@ def aligned(size_bytes: int) -> int:
 
 
 def sections(lengths: Sequence[int], widths: Sequence[int], codec: FrameCodec) -> list[Section]:
-    """Of a slice whose parts have so many values, in rows of these widths; the last one's end is that of all frames.
+    """Find sections of a slice whose parts have so many values, in rows of these widths; the last one ends all frames.
 
     A codec by rows has a section for each part, any other one for all of the slice.
     """

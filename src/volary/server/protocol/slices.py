@@ -13,7 +13,7 @@ MOST_PARTS = 64  # of a slice: a header has a bit for each
 
 @dataclass(frozen=True)
 class Slice:
-    """What is pushed, kept, updated and pulled at once, with a clock of its own.
+    """A run of values that is pushed, kept, updated and pulled at once, with a clock of its own.
 
     number: of all slices of the run, the same in every process. shard: which keeps it. chunk: of the gradients that it
     is cut from; it is pushed when that is whole. parts: one after the other, as its values lie.

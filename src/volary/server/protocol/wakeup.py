@@ -6,7 +6,7 @@ import threading
 
 
 class Wakeup:
-    """For one thread that waits. A ring is heard by the next `wait`, however many there were before it."""
+    """Wakes one thread that waits. The next `wait` returns at once after a ring, however many there were."""
 
     def __init__(self) -> None:
         self._silent = threading.Lock()

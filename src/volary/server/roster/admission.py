@@ -1,4 +1,4 @@
-"""Who may come into a run as a worker: one with a free place, whose data is as large as that of the first."""
+"""Admits workers to a run: those with a free place, whose data is as large as that of the first."""
 
 from __future__ import annotations
 

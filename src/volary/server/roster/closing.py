@@ -54,11 +54,11 @@ class Closer(Protocol):
         ...
 
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:
-        """Its forward is over; a contribution that is not finite must be in no update. Told once, or not at all."""
+        """Note that its forward is over, at most once; a contribution that is not finite must be in no update."""
         ...
 
     def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
-        """It is held by all replicas of all its slices."""
+        """Note that all replicas of all its slices hold the contribution."""
         ...
 
     def tick(self, now: float) -> Sequence[DueUpdate]:
@@ -67,11 +67,11 @@ class Closer(Protocol):
 
 
 class ConsistencyModel(Protocol):
-    """What the roster needs of a consistency model; `volary.consistency._base.Consistency` says what each member is."""
+    """The part of a consistency model that the roster needs; `volary.consistency._base.Consistency` explains it."""
 
     @property
     def elastic(self) -> bool:
-        """Workers may leave and join."""
+        """Whether workers may leave and join."""
         ...
 
     @property

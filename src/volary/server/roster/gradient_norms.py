@@ -14,7 +14,7 @@ from volary.server.roster.replicas import Replicas
 
 @dataclass
 class _Norm:
-    """Of one update. asking: contributions whose workers wait for it. pieces: by shard."""
+    """The norm of one update. asking: contributions whose workers wait for it. pieces: by shard."""
 
     clip: ClipNorm
     asking: Sequence[Contribution]
@@ -22,7 +22,7 @@ class _Norm:
 
 
 class GradientNorms:
-    """Of a run's updates; those without a bound are not among them."""
+    """The gradient norms of a run's updates; updates without a bound are not among them."""
 
     def __init__(self, outgoing: Outgoing, replicas: Replicas) -> None:
         self._outgoing, self._replicas = outgoing, replicas

@@ -25,7 +25,7 @@ class Member:
     saves: int | None = None
 
     def ask(self, now: float) -> None:
-        """It asks for one more thing to do. Raises BadMessage if it asks for too many at once."""
+        """Note that it asks for one more thing to do. Raises BadMessage if it asks for too many at once."""
         if self.asks == MOST_ASKS:
             raise BadMessage(f"rank {self.rank} asks for more than {MOST_ASKS} things at once")
         self.asked_at = self.asked_at if self.asks else now
@@ -33,7 +33,7 @@ class Member:
 
 
 class Members:
-    """Who is here, who was, and who is to come. expected: workers that the run begins with."""
+    """Knows who is here, who was, and who is to come. expected: workers that the run begins with."""
 
     def __init__(self, expected: int) -> None:
         self._awaited = set(range(expected))
@@ -83,7 +83,7 @@ class Members:
         return self._by_rank.get(rank)
 
     def gone(self, rank: int) -> bool:
-        """It is not here any more, and its place is not free again. False if it was neither here nor to come."""
+        """Note that a worker is gone; its place is not free again. False if it was neither here nor to come."""
         mattered = rank in self._awaited or rank in self._coming or rank in self._by_rank
         self._used.add(rank)
         self._awaited.discard(rank)
@@ -94,5 +94,5 @@ class Members:
         return mattered
 
     def asking(self) -> list[Member]:
-        """Who waits for something to do, longest first."""
+        """The workers that wait for something to do, longest first."""
         return sorted((each for each in self._at.values() if each.asks), key=lambda each: each.asked_at)

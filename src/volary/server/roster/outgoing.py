@@ -33,12 +33,12 @@ class Outgoing:
         return sorted(member.rank for member in self._members)
 
     def to_worker(self, rank: int, message: ToMember) -> None:
-        """To a worker, if it is here."""
+        """Send to a worker, if it is here."""
         if (member := self._members.of(rank)) is not None:
             self.to(member.peer, message)
 
     def to_server(self, number: int, message: ToMember) -> None:
-        """To a server, if it is here."""
+        """Send to a server, if it is here."""
         if (server := self._replicas.of(number)) is not None:
             self.to(server.peer, message)
 

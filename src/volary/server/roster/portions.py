@@ -17,7 +17,7 @@ from volary.server.protocol.messages import Portion
 
 
 class RemainingSamples(Struct, frozen=True):
-    """What a checkpoint keeps: the next epoch to deal out, and (epoch, start, end) of what was dealt and not used."""
+    """The samples left, in a checkpoint: the next epoch to deal, (epoch, start, end) of what was dealt, not used."""
 
     epoch: int = 0
     ranges: list[tuple[int, int, int]] = []
@@ -80,11 +80,11 @@ class Portions:
         self._sharing: set[int] = set()  # workers that have, or had, a part of this epoch
 
     def join(self, worker: int) -> None:
-        """From the next epoch on it has a part; until then it takes over from others."""
+        """Give the worker a part from the next epoch on; until then it takes over from others."""
         self._queues.setdefault(worker, deque())
 
     def leave(self, worker: int) -> None:
-        """What it has not begun is everybody's. What it has begun stays its own until `again` or `used`."""
+        """Give everybody what the worker has not begun. What it has begun stays its own until `again` or `used`."""
         self._again.extend(portion for portion in self._queues.pop(worker, ()) if portion.end > portion.start)
         self.offered += 1
         self._sharing.discard(worker)
@@ -109,7 +109,7 @@ class Portions:
             self._given.pop(portion.number, None)
 
     def again(self, portions: Iterable[Portion]) -> None:
-        """Nothing came of them: whoever asks next has to take them."""
+        """Hand out these portions again to whoever asks next: nothing came of them."""
         for portion in portions:
             if self._given.pop(portion.number, None) and portion.end > portion.start:
                 self._again.append(portion)
@@ -121,7 +121,7 @@ class Portions:
         return not (self._more or self._again or any(self._queues.values()))
 
     def left(self) -> RemainingSamples:
-        """What is not used, for a checkpoint: of any number of workers."""
+        """The samples that are not used, for a checkpoint of any number of workers."""
         waiting = [*self._again, *(portion for queue in self._queues.values() for portion in queue)]
         waiting += [portion for _, portion in self._given.values()]
         ranges = [(portion.epoch, portion.start, portion.end) for portion in waiting] + self._undealt

@@ -45,7 +45,7 @@ WorkReport: TypeAlias = Computed | Done | Evaluated | Figures | Saved  # what a 
 
 @dataclass(frozen=True, kw_only=True)
 class RosterSettings:
-    """What a session says of a run over servers.
+    """The settings of a run over servers.
 
     workers, servers: that it begins with. replicas: servers that keep each shard. give_up_after_s: of a server's
     silence, after which it is lost. batch_size: samples of a global batch. steps: the run's length, given the steps of
@@ -69,7 +69,7 @@ class RosterSettings:
 
 
 class RosterState(Struct, frozen=True):
-    """What a checkpoint keeps of a roster. closings, samples: so far. of_loops: workers' own loops save the run.
+    """The roster's state in a checkpoint. closings, samples: so far. of_loops: workers' own loops save the run.
 
     contributions: of each worker, how many it had numbered. before: those of all others: the steps without servers.
     """
@@ -99,7 +99,7 @@ class RosterContext:
 
 
 class RunProgress:
-    """Of a run whose workers all look like `hello`. ending: how it is to end, once that is known.
+    """The progress of a run whose workers all have a hello like `hello`. ending: how it is to end, once that is known.
 
     rate: the newest change of the learning rate, if there was one.
     """
@@ -160,7 +160,7 @@ class RunProgress:
         self.ending = self.ending or "stopped"
 
     def do(self, requests: Iterable[Request]) -> None:
-        """What the run is asked for: with the next update. What was changed is saved, for a resumed run."""
+        """Carry out requests with the next update. What they change is saved, for a resumed run."""
         for request in requests:
             self._save_next = True
             if isinstance(request, ChangeRate):

@@ -21,7 +21,7 @@ class ServerReplica:
 
 
 class Replicas:
-    """Of `servers` processes, server n keeps shard n and with two copies also the shard before it.
+    """The servers of a run: of `servers`, server n keeps shard n and, with two copies, also the shard before it.
 
     give_up_after_s: without a heartbeat, after which a server is lost.
     """
@@ -60,11 +60,11 @@ class Replicas:
         return next((server for server in self._at.values() if server.number == number), None)
 
     def gone(self, peer: int) -> None:
-        """It is not here any more, and never again."""
+        """Note that a server is gone, for ever."""
         self._at.pop(peer, None)
 
     def silent(self, now: float) -> list[ServerReplica]:
-        """Who has not been heard of for too long."""
+        """The servers that have been silent for too long."""
         return [server for server in self if now - server.heard_at > self._give_up_after_s]
 
     def keepers(self, shard: int) -> list[int]:
@@ -79,13 +79,13 @@ class Replicas:
         return [shard for shard in range(self._servers) if not self.keepers(shard)]
 
     def view(self) -> View:
-        """Who serves now; each is newer than the one before."""
+        """Make a view of who serves now; each is newer than the one before."""
         self._views += 1
         shards = [self.keepers(shard) for shard in range(self._servers)]
         return View(self._views, shards, {server.number: server.address for server in self._at.values()})
 
     def duties(self, shards: Iterable[int]) -> dict[int, list[int]]:
-        """Which server is to see to which of these shards."""
+        """The shards, of these, that each server is responsible for."""
         found: dict[int, list[int]] = {}
         for shard in shards:
             for number in self.keepers(shard)[:1]:
@@ -94,5 +94,5 @@ class Replicas:
 
     @property
     def shards(self) -> Collection[int]:
-        """All shards there are."""
+        """The numbers of all shards."""
         return range(self._servers)

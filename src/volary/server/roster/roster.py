@@ -95,7 +95,7 @@ class Roster:
 
     @property
     def awaited(self) -> list[str]:
-        """Who has yet to come before the run begins."""
+        """The members that have yet to come before the run begins."""
         return [f"rank {rank}" for rank in self._members.awaited] + [f"server {n}" for n in self._replicas.awaited]
 
     @property

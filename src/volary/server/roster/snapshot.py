@@ -1,4 +1,4 @@
-"""Kept states of a run, each as of one update: what is measured of them, and how they become checkpoints."""
+"""Snapshots of a run, each as of one update: their evaluation, and how they become checkpoints."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Saving:
             self.problem = f"the store has not answered for {STORE_S:.0f} s"
 
     def hear_store(self) -> None:
-        """What it says of that for which it was asked."""
+        """Take the store's answer to what it was asked for."""
         if self.at_store is not None and isinstance(problem := self.at_store.exception(), OSError):
             self.problem = str(problem) or type(problem).__name__
         elif self.at_store is not None:

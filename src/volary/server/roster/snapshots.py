@@ -38,7 +38,7 @@ class CheckpointStore(Protocol):
         ...
 
     def give_up(self, step: int) -> None:
-        """Nothing will come of the draft, and nobody writes to it any more."""
+        """Give up the draft: nobody writes to it any more."""
         ...
 
     def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> Future[None]:
@@ -48,7 +48,7 @@ class CheckpointStore(Protocol):
 
 @dataclass(frozen=True)
 class Measure:
-    """What is evaluated: so many samples, in how many pieces. metric: what is best. keep_best: the best is saved."""
+    """What is evaluated: a number of samples, in pieces. metric: decides what is best. keep_best: the best is saved."""
 
     validation: int
     pieces: int
@@ -99,7 +99,7 @@ class Snapshots:
         return self._lost == number
 
     def last(self, number: int) -> None:
-        """Nothing is saved after the state as of update `number`."""
+        """Make the state as of update `number` the last one that is saved."""
         for snapshot in self._open.values():
             snapshot.last = snapshot.last or snapshot.number == number
 
@@ -156,7 +156,7 @@ class Snapshots:
         self._measured(worker, report.snapshot).take(worker, report)
 
     def figures(self, worker: int, report: Figures) -> None:
-        """What an evaluation means. Raises BadMessage if it was not asked for."""
+        """Take an evaluation's figures. Raises BadMessage if it was not asked for."""
         if self._measured(worker, report.snapshot).asked != worker:
             raise BadMessage(
                 f"rank {worker} reports the figures of snapshot {report.snapshot}, which it was not asked for"

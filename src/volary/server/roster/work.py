@@ -1,4 +1,4 @@
-"""Contributions from their beginning to the update that they are in: what was given to whom, and what became of it."""
+"""Contributions from their beginning to the update that they are in: who was given what, and how it ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Task:
 
     @property
     def adds(self) -> int:
-        """What it brings to an update: its samples, or 1 if it has gradients of others alone; 0: nothing."""
+        """Its weight in an update: its samples, or 1 if it has gradients of others alone; 0: nothing."""
         return self.samples or int(self.carries)
 
 
@@ -115,13 +115,13 @@ class WorkScheduler:
         self.portions.join(worker)
 
     def take_part(self, worker: int, now: float) -> None:
-        """From now on updates may have to wait for this worker."""
+        """Let updates wait for this worker, from now on, if they must."""
         if worker not in self._active:
             self._active.add(worker)
             self._closer.joined(worker, now)
 
     def rest(self, worker: int, now: float) -> Iterator[Closed]:
-        """There is nothing to do for the worker: no update is to wait for it."""
+        """Let no update wait for the worker, which has nothing to do."""
         if worker not in self._active or any(not task.done for task in self.tasks(worker)):
             return iter(())
         self._active.discard(worker)
@@ -175,7 +175,7 @@ class WorkScheduler:
         return self._newest[1]
 
     def stolen(self, worker: int, clock: int) -> list[int]:
-        """From whom the contribution's portions were taken over."""
+        """The workers from which the contribution's portions were taken over."""
         task = self._tasks.get(Contribution(worker, clock))
         return task.stolen_from if task else []
 
@@ -219,7 +219,7 @@ class WorkScheduler:
         return self._close(self._closer.done(task.contribution, task.adds, now))
 
     def tick(self, now: float) -> Iterator[Closed]:
-        """What is closed because time has passed: `now` in seconds of a monotonic clock."""
+        """Yield what closes because time has passed: `now` in seconds of a monotonic clock."""
         return self._close(self._closer.tick(now))
 
     def _task(self, worker: int, clock: int) -> Task | None:

@@ -74,7 +74,7 @@ class NormsFound:
 
 @dataclass(frozen=True)
 class Forget:
-    """What was held as this contribution is in no update."""
+    """Forget what was held as this contribution: it is in no update."""
 
     slice: int
     contribution: Contribution
@@ -97,7 +97,7 @@ class KeepSlice:
 
 @dataclass(frozen=True)
 class ReleaseSlice:
-    """What was kept of the slice under the snapshot's name is not needed any more."""
+    """Release what was kept of the slice for the snapshot: nobody needs it any more."""
 
     slice: int
     snapshot: int

@@ -1,4 +1,4 @@
-"""Memory that is used again: what workers push lies there until it is applied, and values while they are sent."""
+"""Memory that is used again: it holds what workers push until that is applied, and values while they are sent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Take = Callable[[int], "Payload"]
 
 
 class PooledBuffer:
-    """So many bytes: `tensor` (bytes,) of uint8, and `payload`, the same for a transport."""
+    """A buffer: `tensor` (bytes,) of uint8, and `payload`, the same bytes for a transport."""
 
     __slots__ = ("payload", "tensor")
 
@@ -60,7 +60,7 @@ class BufferPool:
 
 
 class Offer:
-    """What came behind a header: in a room of the pool, or lent by the sender until it is released.
+    """The payload behind a header: in a buffer of the pool, or lent by the sender until it is released.
 
     kept: somebody will drop it.
     """
@@ -83,7 +83,7 @@ class Offer:
         return self._message is not None
 
     def take(self) -> Tensor:
-        """What came, (bytes,) of uint8, which stays where it is until `drop`."""
+        """Take the payload, (bytes,) of uint8, which stays where it is until `drop`."""
         with self._lock:
             self._used = True
             return self._tensor
@@ -99,7 +99,7 @@ class Offer:
             self._message = None
 
     def drop(self) -> None:
-        """Nobody needs the buffer that was offered any more."""
+        """Drop the buffer that was offered: nobody needs it any more."""
         with self._lock:
             if self._message is not None:
                 self._message.release()

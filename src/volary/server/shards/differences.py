@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class Differences:
-    """To one worker, over one connection: it starts from values in full, and decodes all that comes, in order.
+    """Differences to one worker, over one connection: it starts from full values, and decodes all that comes, in order.
 
-    What it has is remembered exactly as it decodes it, so what one frame lost is in the next difference.
+    The worker's values are remembered exactly as it decodes them, so what one frame lost is in the next difference.
     """
 
     def __init__(self, codec: FrameCodec, pool: BufferPool) -> None:

@@ -22,7 +22,7 @@ BLOCK_VALUES = 2**16  # that are added up at once: they stay in the cache from o
 
 @dataclass(frozen=True)
 class SliceShape:
-    """Of a slice's values: how many each part has, in rows of which width, and of what type all are.
+    """The shape of a slice's values: how many each part has, in rows of which width, and the type of all.
 
     added: contributions are added up; else one of them stands for all. codec: that workers push them with, in any stage
     of its warm-up; None: none.

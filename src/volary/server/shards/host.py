@@ -117,7 +117,7 @@ class Host:
             return self.shard.wants(worker, header) and not self._problem(header)
 
     def arrived(self, worker: int, header: Header) -> list[Action]:
-        """What the shard decides on a message that has arrived; a refusal if its header cannot be right."""
+        """Let the shard decide on a message that has arrived; refuse it if its header cannot be right."""
         if not (problem := self._problem(header)):
             return self.shard.arrived(worker, header)
         self.shard.refused[worker] += 1

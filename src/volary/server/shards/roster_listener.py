@@ -40,7 +40,7 @@ Write = Callable[[int, int, list[int]], dict[str, str]]  # snapshot, step, shard
 
 
 class Reports:
-    """What a server says to the roster, in a thread of its own: beats from the first moment, and messages."""
+    """Sends a server's reports to the roster, in a thread of its own: beats from the first moment, and messages."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -78,7 +78,7 @@ class Reports:
 
 
 class RosterListener:
-    """What the roster says, over `connection`; it answers beats. give_up_after_s: of its silence."""
+    """Receives the roster's messages over `connection`; answers beats. give_up_after_s: seconds of its silence."""
 
     def __init__(self, connection: Connection, give_up_after_s: float) -> None:
         self._connection, self._give_up_after_s = connection, give_up_after_s
@@ -90,7 +90,7 @@ class RosterListener:
         self._again.append(message)
 
     def next(self) -> ToMember | None:
-        """What it says, or None after a moment. Raises PeerLost if it is gone, or silent for too long."""
+        """Return the next message, or None after a moment. Raises PeerLost if it is gone, or silent for too long."""
         if self._again:
             return self._again.pop()
         try:
@@ -107,7 +107,7 @@ class RosterListener:
         return None if isinstance(message, Acknowledged) else message
 
     def welcome(self, within_s: float) -> ToMember:
-        """Its first word. Raises PeerLost as `next` does, or if it does not come in time."""
+        """Wait for the roster's first message. Raises PeerLost as `next` does, or if it does not come in time."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             if (message := self.next()) is not None:

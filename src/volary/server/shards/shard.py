@@ -1,4 +1,4 @@
-"""Slices of the parameters and what becomes of them: a plain state machine, without tensors, threads or a clock.
+"""Decides what is done with slices of parameters: a plain state machine, without tensors, threads or a clock.
 
 It is told what has arrived and what the roster has decided, and answers with what is to be done. Replicas of a shard
 are told the same and so do the same: whatever one has acknowledged, its partner has as well.
@@ -73,7 +73,7 @@ class _Slice:
 
 @dataclass
 class _KeptSnapshot:
-    """As of which update; how many slices have not come there yet."""
+    """A snapshot: as of which update, and how many slices have not come there yet."""
 
     number: int
     missing: int
@@ -151,7 +151,7 @@ class Shard:
         return []
 
     def drop(self, number: int) -> None:
-        """There is no slice of that number any more, and none will be pushed to; with a `local` rule."""
+        """Drop the slice of that number, to which nobody will push any more; with a `local` rule."""
         self._slices.pop(number, None)
 
     # What the roster says
@@ -274,7 +274,7 @@ class Shard:
         return [Hold(number, contribution), self._held(one, header), *self._advance(number, one)]
 
     def _held(self, one: _Slice, header: Header) -> Respond:
-        """It is held; with a `local` rule the version is that of the update that it is in, if that is known."""
+        """Answer that it is held; with a `local` rule the version is that of its update, if that is known."""
         known = one.update_log.number(Contribution(header.worker, header.clock)) if self._local else None
         version = one.version if known is None else known
         return Respond(
@@ -335,7 +335,7 @@ class Shard:
         return actions
 
     def _passed(self, number: int, one: _Slice) -> list[Action]:
-        """It is one version further."""
+        """Move the slice to its next version."""
         one.version += 1
         one.update_log.applied(one.version)
         if one.update_log.closing(one.version) is None:  # all slices have it

@@ -1,4 +1,4 @@
-"""The tensors of the slices that one process keeps: values, what is held to be applied, and what snapshots have of it.
+"""Tensors of the slices that one process keeps: values, contributions to be applied, and what snapshots need.
 
 Values are copied before they change where somebody still reads them: what is being sent, and what is in a snapshot.
 """
@@ -64,7 +64,7 @@ class _Summed:
 
     @property
     def carrying(self) -> list[PendingContribution]:
-        """Those that some part has a gradient of."""
+        """The contributions in which some part has a gradient."""
         return [one for one in self.held if one.used]
 
     def drop(self, pool: BufferPool) -> None:
@@ -97,7 +97,7 @@ class Reading:
         return self._slice_store.reading(self._values, self.version)
 
     def close(self) -> None:
-        """They may change; harmless when repeated, by one thread after the other."""
+        """Let the values change again; harmless when repeated, by one thread after the other."""
         if self._open:
             self._open = False
             self._slice_store.let_go(self._values)
@@ -180,7 +180,7 @@ class SliceStore:
         offer.drop()
 
     def drop(self, number: int) -> None:
-        """Nobody will ask for the slice any more."""
+        """Drop a slice that nobody will ask for any more."""
         self.forms.shapes.pop(number, None)
         place = self._places.pop(number, None)
         if place is not None:
@@ -211,7 +211,7 @@ class SliceStore:
             return kept.state
 
     def release(self, number: int, snapshot: int) -> None:
-        """Nobody will ask for the snapshot any more."""
+        """Release a slice's snapshot that nobody will ask for any more."""
         self._places[number].kept.pop(snapshot).reading.close()
 
     def let_go(self, values: _Values) -> None:

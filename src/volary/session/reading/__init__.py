@@ -1,1 +1,1 @@
-"""From YAML and Python values to settings, with every problem told at once."""
+"""Reads settings from YAML and Python values, and reports every problem at once."""

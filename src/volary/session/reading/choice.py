@@ -27,7 +27,7 @@ class Choice:
         return room
 
     def in_words(self) -> str:
-        """What is accepted, in words; lists the room's folder and imports no plug-in."""
+        """Say what is accepted; list the room's folder and import no plug-in."""
         room = self.open()
         patterned = '; or several by pattern, as {"fc*": ..., "*": ...}' if room.by_pattern else ""
         return ", ".join(room.names()) + (f"; or your own, as {FORMS}" if self.user else "") + patterned

@@ -1,4 +1,4 @@
-"""Nodes to typed values: strict, and every problem on the way is noted instead of raised."""
+"""Makes typed values of nodes: strict, and every problem on the way is noted instead of raised."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class Reader:
 
 
 def _override_in(sentence: str, name: str, node: Node, path: str) -> str:
-    """Of the settings that a sentence is about, the first that was overridden; none if `name` itself was."""
+    """The first setting that a sentence is about and that was overridden; none if `name` itself was."""
     if _overridden(node, name):
         return ""
     named = (word.removeprefix(f"{path}.") for word in re.findall(r"[a-z_]+(?:\.[a-z_]+)*", sentence))

@@ -33,7 +33,7 @@ def is_union(hint: Any) -> bool:
 
 
 def in_words(hint: Any) -> str:
-    """What a setting of this type accepts: "a number or null", "one of: auto, cpu, cuda"."""
+    """Say what a setting of this type accepts: "a number or null", "one of: auto, cpu, cuda"."""
     if hint in WORDS:
         return WORDS[hint]
     if choice := choice_in(hint):

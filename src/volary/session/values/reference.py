@@ -36,7 +36,7 @@ class UserObject:
 
     @property
     def name(self) -> str:
-        """What messages call it: the reference without its folder, "my_net.py:Net"."""
+        """The name in messages: the reference without its folder, "my_net.py:Net"."""
         if file := FILE.fullmatch(self.reference):
             return f"{Path(file['file']).name}:{file['name']}"
         return self.reference.partition(" in ")[0]
@@ -144,7 +144,7 @@ def names_in(file: Path) -> list[str]:
 
 
 def without_name(text: str, folder: Path) -> str | None:
-    """What to write instead of `text`, which names a file of the user's and nothing in it; None if it names none."""
+    """Say what to write instead of `text`, which names a user's file and nothing in it; None if it names none."""
     path = Path(text).expanduser()
     for candidate in (path, path.with_name(f"{path.name}.py")) if path.name else ():
         file = folder / candidate

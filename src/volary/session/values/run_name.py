@@ -1,4 +1,4 @@
-"""What a run, or a sweep, may be called: it is the name of a folder, and a part of paths and addresses."""
+"""Checks the name of a run, or a sweep: it is the name of a folder, and a part of paths and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's keys: where their slices lie, and the memory of what is being pushed."""
+"""A worker's keys: where their slices are, and the memory of what is being pushed."""
 
 from __future__ import annotations
 

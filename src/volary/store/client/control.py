@@ -79,7 +79,7 @@ class Control:
         self._thread.start()
 
     def ask(self, question: Declare | Find) -> Known:
-        """Where a key is. Raises SettingError if it is refused, and what has gone wrong."""
+        """Ask where a key is. Raises SettingError if it is refused, and what has gone wrong."""
         key = question.key
         self.send(question)
         self._link.wait_for(lambda: key in self._answers, lambda: f"the first values of key {key!r}")

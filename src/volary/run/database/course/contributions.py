@@ -1,4 +1,4 @@
-"""Where in the run workers' contributions were, if a roster counts its steps and each worker only what it pushes.
+"""Finds the places of workers' contributions in a run whose roster counts steps: a worker counts only what it pushes.
 
 How many contributions make a step is the strategy's business: `backup` leaves some out, with `async` a quick worker
 makes more than a slow one, with `push_every` one stands for several. So each is placed by what all workers had learnt
@@ -47,7 +47,7 @@ def view(
 
 
 def _places(whole: StepView, steps: int) -> Places:
-    """From the samples of all groups, in the order in which they ended."""
+    """Find places from the samples of all groups, in the order in which they ended."""
     total = sum(group.samples for group in whole.groups) or 1
     places: Places = {}
     learnt = 0
