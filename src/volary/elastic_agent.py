@@ -36,7 +36,7 @@ class SoloRendezvous(RendezvousHandler):
         return False
 
     def set_closed(self) -> None:
-        """Nobody else could come."""
+        """Do nothing: nobody else could come."""
 
     def num_nodes_waiting(self) -> int:
         return 0

@@ -145,7 +145,7 @@ class _Measuring:
 
 
 def _ours(times: dict[str, dict[int, dict[str, float]]]) -> dict[str, dict[int, dict[str, float]]]:
-    """Without torch's own, which Volary takes in the place of a route alone."""
+    """The ways without torch's own, which Volary takes only in place of a route."""
     return {
         collective: {
             size: {way: s for way, s in ways.items() if way != TORCH or collective == "all_reduce"}
@@ -156,4 +156,4 @@ def _ours(times: dict[str, dict[int, dict[str, float]]]) -> dict[str, dict[int, 
 
 
 def _nobody(_text: str) -> None:
-    """Only rank 0 speaks."""
+    """Report nothing: only rank 0 reports."""

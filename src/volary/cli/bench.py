@@ -60,7 +60,7 @@ def collectives(workers: int | None, sizes: str, time_s: float, as_json: bool) -
 
 
 def _place() -> Place | None:
-    """Where this process stands among ranks that somebody has started; None if nobody has."""
+    """The place of this process among ranks that somebody has started; None if nobody has."""
     from volary.placement import find
 
     return find() if {"VOLARY_RANK", "WORLD_SIZE"} & set(os.environ) else None

@@ -58,7 +58,7 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
 
 
 def _labels(run: RunDirectory, step: int) -> dict[str, str]:
-    """What the file says a year later: which network this is, how far it was trained, in which session."""
+    """Labels that explain the file a year later: which network this is, how far it was trained, in which session."""
     import volary
     from volary.driver.tasks.task import session_of
     from volary.monitor.outline import outline

@@ -100,7 +100,7 @@ def lab(
 def _train(
     lab: Lab, verb: str, words: Sequence[str], procs: int, at: Sequence[str], timeout_s: float | None, pin: bool
 ) -> int:
-    """What `volary train` or `volary resume` with these words does, on all hosts of the lab."""
+    """Do what `volary train` or `volary resume` with these words does, on all hosts of the lab."""
     from volary.cli.command.ending import conclude, console
     from volary.lab.training import LabTraining, train
     from volary.loggers.copying.beside import logged_beside

@@ -66,7 +66,7 @@ class DataNames:
         return cls(tuple(classes), count, tuple(columns))
 
     def text(self) -> str:
-        """All of it, to keep with a run."""
+        """All names as text, to keep with a run."""
         return json.dumps([self.classes, self.count, self.columns])
 
     @property

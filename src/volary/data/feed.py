@@ -200,7 +200,7 @@ def even(size: int, left: int) -> int:
 
 
 def one_pass(data: Samples | Stream, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
-    """Each sample once, in order, shared out as by a feed: for evaluation. All workers get equally many batches."""
+    """Yield each sample once, in order, shared out as by a feed, to evaluate. All workers get equally many batches."""
     feed = Feed(data, batch_size, rank=rank, world_size=world_size, shuffle=False)
     if feed.steps_per_epoch is not None:
         feed.limit(feed.steps_per_epoch)  # nothing is read ahead beyond it

@@ -112,7 +112,7 @@ def _changed(path: Path) -> int:
 
 
 def _born(pid: int) -> str:
-    """When a process was started, which tells it from a later one of the same number; empty if it runs no more."""
+    """The time when a process started, which tells it from a later one of the same number; empty if it has ended."""
     try:
         os.kill(pid, 0)
         fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()

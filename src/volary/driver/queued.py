@@ -95,7 +95,7 @@ def follow(directory: RunDirectory, watcher: Watcher) -> Ending:
 
 
 class _Terminal:
-    """What one terminal knows of a run that goes on elsewhere, and asks of it."""
+    """A terminal that watches a run elsewhere, and asks it to end."""
 
     def __init__(self, directory: RunDirectory, job: QueuedJob | None) -> None:
         self.asked = False

@@ -142,14 +142,14 @@ class SweepRunner:
             self._notify(self._failure_of(one) if one.process.returncode else f"{one.member} finished")
 
     def _failure_of(self, one: _Underway) -> str:
-        """What became of a run that did not finish: the first line that its command printed."""
+        """Say why a run did not finish: the first line that its command printed."""
         said = self._sweep.log(one.member).read_bytes()[one.logged :].decode(errors="replace").splitlines()
         return f"{one.member}: {next(iter(said), 'it left no word')}"
 
 
 @contextmanager
 def _on_cores(place: int, places: int) -> Iterator[None]:
-    """What is started here has its share of the cores: runs beside each other must not pin workers to the same ones."""
+    """Give a run its share of the cores: runs beside each other must not pin workers to the same ones."""
     if places == 1 or not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -59,7 +59,7 @@ class HostsEngine:
         require_below(self.bring)
 
     def check(self, workers: int) -> str | None:
-        """All machines must answer, and have Volary, of this version, torch, the folder, and slots for all workers."""
+        """Check that machines answer, and have Volary of this version, torch, the folder, and slots for all workers."""
         if shutil.which(self._ssh[0]) is None:
             return f"there is no {self._ssh[0]}; on Debian: apt-get install openssh-client"
         if not self.hosts:
@@ -184,13 +184,13 @@ class HostsEngine:
         return [*self._ssh, "-T", *options, "--", name, "exec " + shlex.join([self._python, *_REMOTE, *arguments])]
 
     def _address(self, name: str) -> str:
-        """What ssh connects to for this name, by its configuration."""
+        """The address that ssh connects to for this name, by its configuration."""
         answer = _answer_of([*self._ssh, "-G", "--", name])
         words = dict(line.split(" ", 1) for line in answer.stdout.splitlines() if " " in line)
         return words.get("hostname", name.rpartition("@")[2])
 
     def _found(self) -> Sequence[MachineFound | str]:
-        """What each machine has, or a sentence why it cannot take part; all are asked at once."""
+        """Ask all machines at once what they have; a sentence says why one cannot take part."""
         with ThreadPoolExecutor(min(32, len(self._hosts) or 1)) as pool:
             return list(pool.map(self._look, [name for name, _ in self._hosts]))
 

@@ -79,7 +79,7 @@ class MpiEngine:
         return address_towards(others[0]) if others else LOOPBACK
 
     def command(self, launch: Launch) -> list[str]:
-        """One mpirun for all of them. Raises SettingError if there is none."""
+        """The command of one mpirun for all of them. Raises SettingError if there is none."""
         program = self._program()
         kind = _kind(program) if program else None
         if program is None or kind is None:
@@ -124,7 +124,7 @@ class MpiEngine:
 
 
 def _kind(program: str) -> Kind | None:
-    """Whose launcher it is, as it says itself; None if it is another program, or does not answer."""
+    """The kind of launcher, as it says itself; None if it is another program, or does not answer."""
     try:
         answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -134,7 +134,7 @@ def _kind(program: str) -> Kind | None:
 
 
 def _leaves(pid: int) -> Sequence[Path]:
-    """What Open MPI's mpirun leaves on the disk when it is killed."""
+    """The files that Open MPI's mpirun leaves on the disk when it is killed."""
     return [Path(tempfile.gettempdir(), f"ompi.{pid}")]
 
 

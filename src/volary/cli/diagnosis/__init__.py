@@ -1,1 +1,1 @@
-"""What `volary doctor` looks at: the machine, and which parts of Volary work on it."""
+"""Checks of `volary doctor`: the machine, and which parts of Volary work on it."""

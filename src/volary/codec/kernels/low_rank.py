@@ -262,7 +262,7 @@ def _add_four(weights: Values, share: np.float32, lines: Values, out: Values) ->
 
 @kernel
 def _add(frame: Values, out: Values, sign: np.float32, rows: int, columns: int, anew: bool) -> None:
-    """Without sums whose order is the compiler's: all ranks get the same, whatever their processors."""
+    """Add without sums whose order the compiler chooses: all ranks get the same, whatever their processors."""
     rank = frame.size // (rows + columns)
     left, right = frame[: rank * rows].reshape((rank, rows)), frame[rank * rows :].reshape((rank, columns))
     product = np.zeros(columns, np.float32)

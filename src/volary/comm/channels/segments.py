@@ -38,7 +38,7 @@ class SegmentHandle(NamedTuple):
 
 
 class _Segments:
-    """All of this process, by where they begin."""
+    """All segments of this process, by where they begin."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

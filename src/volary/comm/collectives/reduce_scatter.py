@@ -62,7 +62,7 @@ def _collect(links: Links, data: Tensor, rails: Rails) -> None:
 
 
 def _order(ring: Sequence[int]) -> list[int]:
-    """Whose shares a ring's first rank adds up, in turn: that of the rank before it first, which goes all the way."""
+    """Ranks whose shares a ring's first rank adds up, in turn: first the one before it, whose share goes farthest."""
     return [*reversed(ring[1:]), ring[0]]
 
 

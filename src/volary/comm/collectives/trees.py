@@ -33,7 +33,7 @@ def tree(rank: int, root: int, topology: Topology) -> TreePlace:
 
 
 def line(rank: int, root: int, topology: Topology) -> TreePlace:
-    """One after the other, the ranks of a node side by side, and the nodes of a sub-network."""
+    """Ranks one after the other: the ranks of a node side by side, and the nodes of a sub-network."""
     order = [one for ranks in _from(root, topology) for one in ranks]
     at = order.index(rank)
     return TreePlace(order[at - 1] if at else None, order[at + 1 : at + 2])

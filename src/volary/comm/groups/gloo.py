@@ -60,7 +60,7 @@ def forget() -> None:
 
 
 def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
-    """What torch calls for each group: device, filter, mesh; nobody listens then. Eager: all pairs are connected."""
+    """Make a group, as torch asks: device, filter, mesh; nobody listens then. Eager: all pairs are connected."""
     kind: Any = dist.ProcessGroupGloo
     with _making:
         before = listening_sockets.listening()
@@ -125,7 +125,7 @@ def _shut_down(inodes: set[int]) -> int:
 
 
 class _Member(Struct):
-    """What a rank tells the others of its listening_sockets."""
+    """A rank's report on its listening sockets to the others."""
 
     listening: list[_End]
     addresses: list[str]  # all of its machine: a connection may start from another one than it listens at

@@ -103,7 +103,7 @@ def _add_into(every: Sequence[Tensor], rank: int, block: slice) -> None:
 
 
 class _Coming:
-    """What is done once all have come."""
+    """A piece of work to do once all have come."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then

@@ -54,7 +54,7 @@ class SwitchPoints:
 
 
 class _Kept(msgspec.Struct, forbid_unknown_fields=True):
-    """What the file holds of one set of machines. volary: the version that measured; bytes_per_s: what links carry."""
+    """The file's entry of one set of machines. volary: the version that measured; bytes_per_s: what links carry."""
 
     volary: str
     ways: dict[str, list[tuple[int, str]]]

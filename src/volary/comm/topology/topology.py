@@ -134,7 +134,7 @@ def described(description: Path, hosts: Sequence[str]) -> tuple[tuple[int, ...],
 
 
 def _nodes(bulletin: Bulletin) -> Topology:
-    """Who shares memory with whom, in one sub-network, and why ranks that could do not."""
+    """Find who shares memory with whom, in one sub-network, and why ranks that could do not."""
     from volary.comm.groups import gloo
     from volary.comm.memory.shared_memory import machine
     from volary.comm.topology.kept_rates import own_link

@@ -53,7 +53,7 @@ def measured(links: Links, topology: Topology) -> Topology:
 
 
 def _as_kept(links: Links, topology: Topology) -> tuple[Rates, Groups] | None:
-    """What is kept, if a look at all pairs shows the same; alike on all ranks."""
+    """Return the kept rates if a look at all pairs shows the same; alike on all ranks."""
     known = kept_rates.load(links.group.bulletin, topology)
     if known is None:
         return None

@@ -51,7 +51,7 @@ class FirstInCloser:
         return list(self._due(now))
 
     def next_clock(self, worker: int, now: float) -> int | None:
-        """One after the other, past those that are closed."""
+        """The worker's next clock, after those that are closed."""
         clock = self._clocks.take(worker)
         if clock == self._clocks.clock and self._began_at is None:
             self._began_at = now
@@ -63,7 +63,7 @@ class FirstInCloser:
         return None
 
     def oldest(self, clock: int) -> int:
-        """All of those before: each clock is one."""
+        """The clock itself: each earlier clock is one update."""
         return clock
 
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:

@@ -29,7 +29,7 @@ class SynchronousCloser:
         return list(self._due())
 
     def next_clock(self, worker: int, now: float) -> int | None:
-        """One after the other; whoever joins begins with the clock that closes next."""
+        """The worker's next clock; a worker that joins begins with the clock that closes next."""
         return self._clocks.take(worker)
 
     @property
@@ -38,7 +38,7 @@ class SynchronousCloser:
         return None
 
     def oldest(self, clock: int) -> int:
-        """All of those before: each clock is one."""
+        """The clock itself: each earlier clock is one update."""
         return clock
 
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:

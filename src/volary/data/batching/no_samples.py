@@ -63,7 +63,7 @@ def _of_nothing(computed: Tensor) -> Tensor:
 
 
 def _reshaping(tensor: Tensor, *sizes: Any) -> tuple[Any, ...]:
-    """What `view` is given, with the size that torch does not find where another is 0."""
+    """The arguments of `view`, with the size that torch does not find if another is 0."""
     shape = list(sizes[0]) if sizes and isinstance(sizes[0], Sequence) else list(sizes)
     if -1 not in shape or 0 not in shape:
         return tensor, *sizes

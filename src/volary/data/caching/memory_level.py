@@ -60,7 +60,7 @@ def _opened(path: str, size_bytes: int) -> int:
 
 
 def _found(name: str) -> list[str]:
-    """Where open files of that name can be opened, the oldest first."""
+    """Paths at which open files of that name can be opened, the oldest first."""
     found: list[tuple[str, str]] = []
     for process in Path("/proc").glob("[1-9]*"):
         for file in _open_files(process):

@@ -58,7 +58,7 @@ class MixedSamples:
         return self.fetch(indices, epoch)
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
-        """Each part that decodes makes its share of the batch ahead, if all of them have room."""
+        """Let each part that decodes make its share of the batch ahead, if all of them have room."""
         shares = self._shares(indices)
         stored = [(part, number, mine) for number, mine in shares if isinstance(part := self.parts[number], Pipeline)]
         if not all(part.room for part, _, _ in stored):
@@ -67,7 +67,7 @@ class MixedSamples:
         return any(begun)
 
     def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
-        """Each part's share of these samples, put together in their order."""
+        """Fetch each part's share of these samples, and put them together in their order."""
         rows, pieces = [], []
         for number, mine in self._shares(indices):
             rows.append(mine)
@@ -82,7 +82,7 @@ class MixedSamples:
         return [(number, (owners == number).nonzero().view(-1)) for number in sorted(set(owners.tolist())) or [0]]
 
     def _wanted(self, number: int, indices: Tensor, epoch: int) -> Tensor:
-        """What these samples are called in their part."""
+        """The indices of these samples in their part."""
         return self._rows(number, indices - int(self._ends[number]) + self._counts[number], epoch)
 
     def _of(self, number: int, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
@@ -95,7 +95,7 @@ class MixedSamples:
             raise
 
     def _rows(self, number: int, places: Tensor, epoch: int) -> Tensor:
-        """Which samples of a part are at these places of its share of the epoch."""
+        """The samples of a part at these places of its share of the epoch."""
         length, count = len(self.parts[number]), self._counts[number]
         if count == length:
             return places

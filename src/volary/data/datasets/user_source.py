@@ -179,7 +179,7 @@ def _class_names(dataset: Any) -> tuple[str, ...]:
 
 
 def _classes(dataset: Any) -> int | None:
-    """What the data set says in `classes` (a number, or a list of names as torchvision has it)."""
+    """Read `classes` of the data set (a number, or a list of names as torchvision has it)."""
     classes = getattr(dataset, "classes", None)
     if isinstance(classes, (list, tuple)):
         return len(classes)

@@ -43,7 +43,7 @@ class LogMel:
         return np.ascontiguousarray(values.T[None])
 
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
-        """All have one, which settings say."""
+        """Say nothing: settings give all samples one shape."""
         return f"has the shape {shape}, the first one {first}"
 
     def dropped(self) -> list[str]:

@@ -50,7 +50,7 @@ def open_text(path: Place, accepted: str, errors: str = "strict") -> TextIO:
 
 
 def read_text(path: Place, accepted: str) -> str:
-    """All of the file, likewise. Raises DataError, as `text_file`, and for bytes that are not UTF-8."""
+    """Read all of the file, likewise. Raises DataError, as `text_file`, and for bytes that are not UTF-8."""
     content = text_file(path, accepted).read_bytes()
     try:
         # bytes first: reading as text would turn \r\n into \n

@@ -268,7 +268,7 @@ class Pipeline:
         return bool(progress.reports or progress.again)
 
     def _filled_up(self, samples: list[Array]) -> Array:
-        """All of them, with zeros at the ends of those that are smaller."""
+        """Put arrays together, with zeros at the ends of smaller ones."""
         largest = np.max([sample.shape for sample in samples], axis=0) if samples else self._maker.shape
         found = np.zeros((len(samples), *largest), self._maker.dtype)
         for row, sample in zip(found, samples, strict=True):
@@ -396,7 +396,7 @@ class Pipeline:
         return batch_memory((rows, *self._maker.shape), self._maker.dtype)
 
     def _release(self, made: Made) -> None:
-        """Its memory may be used again, unless threads still write there."""
+        """Let its memory be used again, unless threads still write there."""
         made.wanted = False
         if self._forked is not None and (made.slot >= 0 or not made.begun):
             if not made.lent:
@@ -406,7 +406,7 @@ class Pipeline:
 
 
 def _anew(problem: Exception) -> Exception:
-    """What to raise: of a corrupt sample another one, as what is kept here must not know where it was raised."""
+    """The error to raise: a new one for a corrupt sample, as a kept one must not know where it was raised."""
     if not isinstance(problem, CorruptSample):
         return problem
     found = CorruptSample(*problem.args)

@@ -125,7 +125,7 @@ def _of_folder(path: Path, suffixes: frozenset[str], unread: Unread) -> tuple[Re
 
 
 def _scanned(path: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name; says which are files without asking for each."""
+    """List what is in a folder, by name, and which are files, without asking for each."""
     try:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)

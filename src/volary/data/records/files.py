@@ -1,4 +1,4 @@
-"""One file a sample."""
+"""Records with one file a sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file of a store a sample. What is expected is asked for at once."""
+"""Records with one file of a store a sample. Expected ones are asked for at once."""
 
 from __future__ import annotations
 

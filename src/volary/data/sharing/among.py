@@ -82,7 +82,7 @@ def begin_epoch(number: int, *parts: Any) -> None:
 
 
 def with_last(items: Iterable[Any], number: int) -> Iterator[tuple[Any, bool]]:
-    """Each with whether it is the last: one is read ahead, since a stream says it no earlier. Raises DataError."""
+    """Yield each batch and whether it is the last: read one ahead, as a stream says it no earlier. Raises DataError."""
     coming, nothing = iter(items), object()
     item = next(coming, nothing)
     if item is nothing:

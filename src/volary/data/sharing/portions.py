@@ -34,7 +34,7 @@ class LoaderPart:
 
     @property
     def counted(self) -> float:
-        """All samples, unless the loop says otherwise."""
+        """The count of all samples, unless the loop says otherwise."""
         return float(self.count)
 
 
@@ -123,7 +123,7 @@ class LoaderPortions:
             self._taken[span] = batch
 
     def _drawing(self) -> Iterator[Any]:
-        """What a loader asks for as its batch sampler: the indices of what is due, and none while nothing is."""
+        """Yield, as a loader's batch sampler, the indices of what is due, and none while nothing is."""
         while True:
             span = self._next_due()
             self._asked.append(span)

@@ -123,7 +123,7 @@ class Arrays:
         return lambda at: f"{path}: row {at // max(1, array[:1].size)} of {name}"
 
     def _remarks(self, split: Split) -> tuple[str, ...]:
-        """What else is in the folder, and in the part's .npz."""
+        """Remarks on what else is in the folder, and in the part's .npz."""
         folder = located(self.folder)
         read = [*self._paths(folder, "train"), *self._paths(folder, "test")]
         remarks = not_read(folder, "file", [path.name for path in matching(folder, "*") if path not in read])

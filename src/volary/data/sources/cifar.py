@@ -90,7 +90,7 @@ class Cifar:
         return tuple(found)
 
     def _remarks(self, record: int) -> tuple[str, ...]:
-        """What else is in the folder than both parts and what their publisher put beside them."""
+        """Remarks on what else is in the folder than both parts and what their publisher put beside them."""
         folder = located(self.folder)
         patterns = [names[record - _PIXELS - 1] for names in _FILES.values()]
         read = [path for pattern in patterns for path in matching(folder, pattern)]

@@ -71,7 +71,7 @@ class Idx:
         return InMemory(pixels, targets.long(), classes, scale, shift, remarks=self._remarks())
 
     def _remarks(self) -> tuple[str, ...]:
-        """What else is in the folder than the files of both parts."""
+        """Remarks on what else is in the folder than the files of both parts."""
         folder = located(self.folder)
         starts = [f"{prefix}-{kind}*" for prefix in _PREFIX.values() for kind in ("images", "labels")]
         read = [path for start in starts for path in matching(folder, start)[:1]]

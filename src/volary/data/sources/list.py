@@ -70,7 +70,7 @@ class ListFile(ImageSettings):
 
 
 class _Entry(NamedTuple):
-    """What a line of a list says, and its number."""
+    """A line of a list, and its number."""
 
     name: str
     label: str
@@ -78,7 +78,7 @@ class _Entry(NamedTuple):
 
 
 def _entries(path: Place) -> Iterator[_Entry]:
-    """What the lines say that are not empty, of which there must be one."""
+    """The entries of lines that are not empty, of which there must be one."""
     empty = True
     with open_text(path, _ACCEPTED, errors="surrogateescape") as file:  # paths may be of any bytes
         for number, line in enumerate(file, start=1):

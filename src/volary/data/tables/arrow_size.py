@@ -58,13 +58,13 @@ def _compressed(header: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _at(header: bytes, place: int) -> int:
-    """Where what is referred to at `place` lies."""
+    """The place that the reference at `place` points to."""
     (offset,) = struct.unpack_from("<I", header, place)
     return place + int(offset)
 
 
 def _field(header: bytes, table: int, number: int) -> int | None:
-    """Where a field of a table lies; None if it has its default."""
+    """The place of a table's field; None if it has its default."""
     (back,) = struct.unpack_from("<i", header, table)
     (size,) = struct.unpack_from("<H", header, table - back)
     if 4 + 2 * number >= size:

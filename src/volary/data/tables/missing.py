@@ -31,7 +31,7 @@ def settled(table: TableRows, training: TableRows, setting: str) -> TableRows:
 
 
 def _skipped(table: TableRows) -> TableRows:
-    """Without the rows that lack a value or their target."""
+    """Skip the rows that lack a value or their target."""
     import numpy as np
 
     if table.numbers is None:

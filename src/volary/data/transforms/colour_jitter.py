@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ColourJitter:
-    """Each by a factor from 1 - x to 1 + x, drawn anew for each image in each epoch. Grey images have the first two."""
+    """Changes each by a factor from 1 - x to 1 + x, drawn for each image and epoch. Grey images have the first two."""
 
     brightness: float = 0.4  # 0: stays; up to 1
     contrast: float = 0.4  # 0: stays; up to 1

@@ -52,7 +52,7 @@ def join(directory: RunDirectory, workers: int, overrides: Sequence[str] = ()) -
 
 
 def _engine(directory: RunDirectory, kind: type[Task], workers: int, overrides: Sequence[str]) -> Engine:
-    """Who starts them. Raises BadInput if it cannot, or if another setting of the run is to be changed."""
+    """The engine that starts them. Raises BadInput if it cannot, or if another setting of the run is to be changed."""
     for override in overrides:
         if not override.startswith(("engine=", "engine.")):
             raise BadInput(
@@ -92,7 +92,7 @@ def _places(directory: RunDirectory, meeting: Meeting, workers: int) -> list[int
 
 
 def _wait(directory: RunDirectory, handle: Handle) -> tuple[dict[int, Exited], bool]:
-    """Until all have ended, or the run has without them: how, by rank, where that is seen; whether they were asked."""
+    """Wait until all have ended, or the run has; return how, by rank, if that is seen, and whether they were asked."""
     exits: dict[int, Exited] = {}
     leaving = False
     live_at = time.monotonic()

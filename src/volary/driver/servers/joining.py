@@ -48,7 +48,7 @@ class JoinService:
         yield peer, CLOSE
 
     def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:
-        """All has been said with the hello. Raises BadMessage whatever comes."""
+        """Refuse any message: the hello has said all. Raises BadMessage."""
         raise BadMessage("the door takes no messages")
 
     def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:

@@ -186,7 +186,7 @@ class RosterAndServers:
         )
 
     def _on_event(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
-        """What the roster tells, into the journal."""
+        """Write the roster's event into the journal."""
         if kind == "counts":
             self._journal.counts([CountRow(*row) for row in data["rows"]])
             return

@@ -1,4 +1,4 @@
-"""What a run's settings say of its servers: how many there are, where they start, and what their roster has to know."""
+"""A run's settings of its servers: how many there are, where they start, and what their roster needs."""
 
 from __future__ import annotations
 

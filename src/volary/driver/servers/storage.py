@@ -32,7 +32,7 @@ class Storage:
 
 
 def storage_of(directory: RunDirectory, task: Task, engine: Engine) -> Storage:
-    """That of the task's run. engine: starts its servers."""
+    """The storage of the task's run. engine: starts its servers."""
 
     def servers(journal: Journal) -> ServerGroup:
         settings = roster_settings_of(task)

@@ -1,1 +1,1 @@
-"""What a run is a run of, and what can be known of it before it starts."""
+"""Tasks, which runs carry out, and checks of them before a run starts."""

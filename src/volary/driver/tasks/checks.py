@@ -1,4 +1,4 @@
-"""What can be known of a run before its directory is made, and without torch."""
+"""Checks of a run before its directory is made, and without torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from volary.session.values.url import Url
 
 
 def check(task: Task) -> list[str]:
-    """What can be known before a run directory is made, and without torch. Returns warnings. Raises BadInput."""
+    """Check a task before a run directory is made, and without torch. Returns warnings. Raises BadInput."""
     check_input(task)
     workers = task.strategy.workers
     if (reason := task.engine.check(workers)) is not None:
@@ -44,7 +44,7 @@ def check_place(task: Task) -> None:
 
 
 def check_input(task: Task) -> None:
-    """What can be known of a task whoever starts its workers. Raises BadInput."""
+    """Check a task's input, whoever starts its workers. Raises BadInput."""
     task.check()
     if isinstance(task.checkpoint.path, Url):
         writable(str(task.checkpoint.path))

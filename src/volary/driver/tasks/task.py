@@ -37,13 +37,13 @@ def session_of(directory: RunDirectory) -> Session:
 
 
 def task_of(directory: RunDirectory) -> Task:
-    """What the run is a run of. Raises RunError if that cannot be read."""
+    """Read the task of a run. Raises RunError if that cannot be read."""
     own = outline(directory.session).own_loop
     return Script.read(directory.session) if own else session_of(directory)
 
 
 def stem(task: Task) -> str:
-    """What an unnamed run is called, before its number: network and source, or the function or program."""
+    """The name of an unnamed run, before its number: network and source, or the function or program."""
     if isinstance(task, Script):
         return task.name
     settings = task.settings()
@@ -55,7 +55,7 @@ def stem(task: Task) -> str:
 
 
 def _of_files(settings: Mapping[str, Any]) -> str:
-    """What the source's files are called: three data sets may all be `idx`."""
+    """A name from the source's files: three data sets may all be `idx`."""
     folder, path = settings.get("data.source.folder"), settings.get("data.source.path")
     name = Path(folder).name if isinstance(folder, str) else Path(path).stem if isinstance(path, str) else ""
     return re.sub(r"[^\w-]+", "-", name.lower()).strip("-")

@@ -17,7 +17,7 @@ _DRAW = {
 
 @dataclass(frozen=True)
 class _First:
-    """What a worker says of its first steps. losses: of each; empty if they do not tell. drawn: by generator."""
+    """A worker's report of its first steps. losses: of each; empty if it has none. drawn: by generator."""
 
     losses: Sequence[str]
     drawn: Mapping[str, str]

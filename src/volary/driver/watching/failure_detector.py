@@ -73,7 +73,7 @@ class FailureDetector:
                 self.workers[rank].host = host
 
     def expect(self) -> int:
-        """One more worker is to come; its rank, above all there were."""
+        """Expect one more worker; return its rank, above all there were."""
         rank = max(self.workers, default=-1) + 1
         # a new dictionary: another thread may be looking through the old one
         self.workers = self.workers | {rank: WorkerStatus(rank, expected_at=self._watched_s)}
@@ -189,7 +189,7 @@ class FailureDetector:
         yield Trouble(LostWorker(worker.rank, "silent", sentence), over=silent_s > limit_s)
 
     def _carried_at(self, silent: WorkerStatus) -> float:
-        """When others that wait long have last moved bytes: the heartbeats of one may queue behind what moves."""
+        """The time when others that wait long last moved bytes: the heartbeats of one may queue behind these."""
         now_s, others = self._watched_s, [one for one in self.workers.values() if one.counts and one is not silent]
         waiting = [one for one in others if one.phase in CARRYING and now_s - one.moved_at > LONG_S]
         return max((one.carried_at for one in waiting), default=0.0)
@@ -199,7 +199,7 @@ class FailureDetector:
         return self.workers.keys() == {worker.rank}
 
     def _away(self, worker: WorkerStatus) -> LostWorker:
-        """What happened to one whose connection has ended: it died, or nothing answers any more where it was."""
+        """Say what happened to a worker whose connection has ended: it died, or nothing answers where it was."""
         silent_s = worker.away_at - worker.last_beat_at
         if silent_s < self.rules.suspect_after_s or worker.process_here:
             return LostWorker(worker.rank, "died", "died")
@@ -213,7 +213,7 @@ class FailureDetector:
         return standing_still(self.workers.values(), self.rules, self._usual_wait.seconds, self._watched_s)
 
     def _wants_stack(self, worker: WorkerStatus, trouble: Trouble) -> bool:
-        """Once when a standstill is first seen, and again before it is judged: what is shown must be of that moment."""
+        """Whether to ask for it: when a standstill is first seen, and again, for news, before it is judged."""
         if worker.peer is None or trouble.lost.kind != "stuck" or is_mute(worker, self.rules, self._watched_s):
             return False
         if worker.asked_at is None:

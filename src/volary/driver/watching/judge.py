@@ -1,4 +1,4 @@
-"""From verdicts, exits and silences to one message: who failed first, and why.
+"""Makes one message of verdicts, exits and silences: who failed first, and why.
 
 The message is stored in the run, so no path is in it. What depends on where the user is (the log, the command that
 resumes) is a note of the error, which is printed below it.
@@ -109,7 +109,7 @@ def judge(
 
 
 def _with_launcher(watch: FailureDetector, launcher: Ended, verdicts: Mapping[int, Verdict]) -> str:
-    """What to tell if it is the launcher that ended the run: it was killed, or it started nobody."""
+    """Say that the launcher ended the run, if it did: it was killed, or it started nobody."""
     unfinished = [rank for rank in watch.workers if rank not in verdicts or verdicts[rank].outcome != "finished"]
     if launcher.signal is not None and unfinished:
         return _ended_with(watch, launcher)
@@ -157,7 +157,7 @@ def _stopped(directory: RunDirectory, step: int) -> Ending:
 
 
 def _without_driver(first: Verdict) -> str:
-    """What became of workers that did without this process, as it was stopped or could not be reached."""
+    """Say how workers ended that did without this process, which was stopped or could not be reached."""
     who = f"rank {first.rank} (host {first.host}, process {first.pid})"
     return f"{who} ended after step {first.step}: {first.reason}\n  the others ended with it"
 

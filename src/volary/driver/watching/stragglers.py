@@ -90,7 +90,7 @@ class Stragglers:
         return self._slow_exchange(parts) if linked else None
 
     def _slow_exchange(self, parts: Mapping[int, Mapping[str, float]]) -> Slow | None:
-        """What they all wait for, measured against the first steps; whoever is late waits for nothing else."""
+        """Find what all wait for, against the first steps; a worker that is late waits for nothing else."""
         exchange_s = min(times[EXCHANGE] for times in parts.values())
         if self._first_exchange_s is None:
             self._first_exchange_s = exchange_s

@@ -80,7 +80,7 @@ def _all_waiting(
     usual_wait_s: float | None,
     now_s: float,
 ) -> Iterator[Trouble]:
-    """All wait for each other. It began when the last one came to it; named is who is furthest behind."""
+    """Report that all wait for each other, from when the last one began to; it names who is furthest behind."""
     left = [one for one in workers if one.goodbye and one.goodbye.outcome == "finished"] if rules.own_loop else []
     still_s = now_s - max([*(worker.still_since for worker in here), *(one.last_beat_at for one in left)])
     named = min(here, key=lambda worker: worker.step)
@@ -126,7 +126,7 @@ def _step_of(worker: WorkerStatus) -> str:
 
 
 def _at_steps(here: Sequence[WorkerStatus], rules: Rules) -> str:
-    """Who is in which step, if that is not the same."""
+    """Say who is in which step, if they differ."""
     if len({worker.step for worker in here}) == 1:
         return ""
     places = ", ".join(f"rank {worker.rank} in step {worker.step + 1}" for worker in here)
@@ -141,7 +141,7 @@ def _limit_s(worker: WorkerStatus, rules: Rules) -> float:
 
 
 def _warn_after_s(worker: WorkerStatus, rules: Rules) -> float:
-    """After how long a standstill is worth a warning."""
+    """Seconds after which a standstill is worth a warning."""
     usual = worker.usual.get(worker.phase)
     usual_s = usual.seconds if usual else None
     if usual_s is None and (worker.done <= FIRST_STEPS or worker.phase in RARE):

@@ -81,7 +81,7 @@ class Launched:
         return {}
 
     def running(self) -> set[int]:
-        """All of them, until the launcher has ended."""
+        """All processes, until the launcher has ended."""
         return set() if self.ended() else set(self._launch.numbers)
 
     def events(self) -> list[Exited]:
@@ -116,7 +116,7 @@ class Launched:
 
 
 def _of_session(leader: int) -> list[object]:
-    """What a launcher has started that has not left its session: where it was killed, nobody else knows of them."""
+    """The launcher's processes that are still in its session: if it was killed, nobody else knows of them."""
     import psutil  # not needed by `volary --help`
 
     found: list[object] = []

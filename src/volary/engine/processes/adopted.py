@@ -34,7 +34,7 @@ class Adoption:
             return True
 
     def end(self) -> None:
-        """One of them has it no more."""
+        """Release it for one user; the last restores the setting of before."""
         with self._lock:
             self._wanted -= 1
             if not self._wanted:

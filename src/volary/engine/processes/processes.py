@@ -90,7 +90,7 @@ class Processes:
             self.start(number, one)
 
     def _forget_ordered(self) -> None:
-        """Nobody wants any more what is not there yet."""
+        """Forget processes that are ordered and not there yet: nobody wants them any more."""
         if self._order is not None:
             self._order.server.close()
             if self._order.pids is None:
@@ -154,7 +154,7 @@ class Processes:
 
 
 def _kill(process: Child) -> None:
-    """Also what it started itself: it leads a session of its own."""
+    """Kill it and what it started itself: it leads a session of its own."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -50,13 +50,13 @@ class RemoteLaunch(Struct, frozen=True, kw_only=True):
 
 
 class RemoteStarted(Struct, frozen=True, tag=True):
-    """All of them run. pids: there, by number."""
+    """Says that all of them run. pids: there, by number."""
 
     pids: dict[int, int]
 
 
 class RemoteExited(Struct, frozen=True, tag=True):
-    """One of them has ended; see `Exited`."""
+    """Says that one of them has ended; see `Exited`."""
 
     number: int
     code: int

@@ -72,7 +72,7 @@ def plan(
 
 
 def _kind(name: str, parameter: Parameter, representation: Representation) -> tuple[Any, ...]:
-    """What parameters of one bucket have in common; its representation first."""
+    """The traits that parameters of one bucket have in common; its representation first."""
     layer = name.rpartition(".")[0] if representation.by_layer else None
     return representation, parameter.dtype, parameter.device, layer
 

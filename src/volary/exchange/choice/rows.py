@@ -55,7 +55,7 @@ def estimated(module: nn.Module, samples: int) -> Iterator[StepEstimate]:
 
 
 def _clock(module: nn.Module) -> Callable[[], float]:
-    """What seconds of computing are measured by.
+    """The clock that measures seconds of computing.
 
     A single thread's own: others may have its core meanwhile. Without the system's, which gives it memory for
     gradients: in a step they have theirs.

@@ -81,14 +81,14 @@ def _otherwise(table: Table, other: Table, layers: Sequence[Layer]) -> int:
 
 @dataclass(frozen=True)
 class _Offer:
-    """What one layer may travel by."""
+    """The options that one layer may travel by."""
 
     layer: Layer
     codec: Codec
     options: Sequence[Option]
 
     def pick(self, seconds: Callable[[Option], float]) -> tuple[Option, str]:
-        """What its codec picks if each option takes so long; among `options`."""
+        """Let its codec pick among `options`, if each takes so long."""
         rated = [replace(option, seconds=seconds(option)) for option in self.options]
         best, why = self.codec.pick(self.layer, rated)
         return self.options[rated.index(best)], why
@@ -158,7 +158,7 @@ def _lossless(picked: Iterable[Option]) -> bool:
 def _improved(
     offers: Sequence[_Offer], picked: Sequence[Option], seen: StepFigures, *, lossless: bool
 ) -> tuple[Option, ...]:
-    """What becomes of it if layers change their way one by one, as long as that makes the step quicker."""
+    """Improve a table: layers change their way one by one, as long as that makes the step quicker."""
     now, (busy_s, wire_s) = list(picked), _busy_and_wire_s(picked, seen)
     improving = True
     while improving:
@@ -196,7 +196,7 @@ def _ranked(found: list[Table]) -> list[Table]:
 
 
 def _with_others(table: Table) -> float:
-    """Its seconds, where each further representation has a price."""
+    """The table's seconds, if each further representation has a price."""
     kinds = {one.representation for one in table.decisions}
     return table.seconds * (1 + BESIDE * (len(kinds) - 1))
 

@@ -50,7 +50,7 @@ def work_times(codecs: Mapping[str, FrameCodec]) -> WorkTimes:
 
 
 def _machine() -> str:
-    """What figures are kept under: other software or another processor has others."""
+    """The key that figures are kept under: other software or another processor has others."""
     processor = platform.processor() or platform.machine()
     return f"{socket.gethostname()}, {processor}, volary {volary.__version__}, torch {torch.__version__}"
 

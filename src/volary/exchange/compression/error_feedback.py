@@ -48,7 +48,7 @@ class ErrorFeedback:
                 residual.take_back(bucket.agreed, int(start), int(start) + values.numel())
 
     def state(self, *, copied: bool = True) -> ResidualState:
-        """All that decides how this goes on. copied: False: in its own memory, until the next step."""
+        """All residuals. copied: False: in its own memory, until the next step."""
         found = {name: dict(kinds) for name, kinds in self._kept.items() if kinds}
         for residual in self._residuals.values():
             for name, kind, values in residual.in_use():

@@ -235,5 +235,5 @@ def _add_to(residual: Tensor, velocity: Tensor, momentum: float, values: Tensor)
 
 
 def _stop(velocity: Tensor, sent: Tensor) -> None:
-    """What was sent has no momentum any more."""
+    """Stop the momentum of what was sent."""
     velocity.masked_fill_(sent != 0, 0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Contributions(Protocol):
-    """One after the other. lazy: parameters may come while they are read; otherwise all have come before `begin`."""
+    """Contributions, one by one. lazy: parameters may come while they are read; else all come before `begin`."""
 
     lazy: bool
 

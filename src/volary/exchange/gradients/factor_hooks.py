@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Kind(Protocol):
-    """What a layer computes, and what its gradients are made of."""
+    """A kind of layer: what it computes, and what its gradients are made of."""
 
     def output(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor: ...
 

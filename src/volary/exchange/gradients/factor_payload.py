@@ -93,7 +93,7 @@ class Payload:
         return self._rooms[0][:values].view(-1, self.width)
 
     def landed(self, rows: Tensor, scale: float) -> None:
-        """All rows are there. scale: factor of what is formed of them."""
+        """Note that all rows are here. scale: factor of what is formed of them."""
         if scale != 1:
             rows[:, : self.errors].mul_(scale)
         self.rows = rows.to(self._device)

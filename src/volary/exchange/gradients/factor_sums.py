@@ -144,7 +144,7 @@ class FactorSums:
 
 @dataclass(frozen=True)
 class _Coming:
-    """What is awaited of a layer: rows, where each rank's lie, and how many they are; rank by rank.
+    """The awaited rows of a layer: where each rank's lie, and how many they are; rank by rank.
 
     to: who gets what this rank has.
     """
@@ -172,7 +172,7 @@ class _Underway:
 
 
 def _places(rows: Tensor, counts: dict[int, int]) -> dict[int, Tensor]:
-    """Each rank's part of the rows: all ranks add them in the same order."""
+    """The part of the rows of each rank: all ranks add them in the same order."""
     ranks = sorted(counts)
     return dict(zip(ranks, torch.split(rows, [counts[rank] for rank in ranks]), strict=True))
 

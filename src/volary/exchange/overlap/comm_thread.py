@@ -129,13 +129,13 @@ class CommThread:
         return len(under_way) == self._route.in_flight or self._parcels[first].spread != parcel.spread
 
     def _order_of_step(self) -> Sequence[int]:
-        """What is agreed by the time the step's first parcel is here: between two steps the order may change."""
+        """The order that is agreed when the step's first parcel is here: between two steps it may change."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or any(ready_s is not None for ready_s in self._ready_s))
             return self.order
 
     def _taken(self, number: int) -> float | None:
-        """When parcel `number` was whole, waiting for that; None if the line closes first."""
+        """Wait until parcel `number` is whole; return when it was; None if the line closes first."""
         with self._changed:
             self._idle = self._ready_s[number] is None
             self._changed.notify_all()

@@ -132,7 +132,7 @@ class DelayedKeeper:
 
 
 def _beside(memory: Memory) -> Memory:
-    """Where backward may write while `memory` travels; factors are kept apart anyway."""
+    """Memory where backward may write while `memory` travels; factors are kept apart anyway."""
     if isinstance(memory, FactorMemory):
         return memory
     return Memory(torch.zeros_like(memory.contribution), memory.agreed)

@@ -1,4 +1,4 @@
-"""What is known of the links between the ranks of a group: their topology, and what was measured over them."""
+"""The known links between the ranks of a group: their topology, and what was measured over them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KnownLinks:
         self._measured = _measured(group.bulletin, self.topology)
 
     def costs(self, *, levels: bool) -> LinkCosts:
-        """What ranks send over: measured, where that is not known from the topology. A collective call.
+        """The costs of the links: measured if the topology does not say. A collective call.
 
         levels: sums inside nodes come before those between them.
         """
@@ -58,7 +58,7 @@ class KnownLinks:
 
 
 def _measured(bulletin: Bulletin, topology: Topology) -> SwitchPoints | None:
-    """What `volary bench collectives` found fastest here, by what rank 0 has kept; None if nothing was measured."""
+    """The ways that `volary bench collectives` found fastest here, as rank 0 keeps them; None if it has none."""
     if len(topology.nodes) == 1:
         return None
 

@@ -59,7 +59,7 @@ class _Underway:
     arrival: Arrival
 
     def wait(self) -> None:
-        """Once: the next of its route may have waited for it before."""
+        """Wait once: the next of its route may have waited for it before."""
         if self in self.lane.under_way:
             self.lane.under_way.remove(self)
             self.arrival.wait()

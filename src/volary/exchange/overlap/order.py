@@ -36,7 +36,7 @@ class StepTimes:
         return max([now, *done])
 
     def _applied_s(self, order: Sequence[int]) -> list[float]:
-        """When each parcel's update is done."""
+        """The time when each parcel's update is done."""
         wire, now, done = 0.0, max(self.ready_s), [0.0] * len(order)
         here: list[tuple[int, int]] = []
         left_s = list(self.update_s)

@@ -41,7 +41,7 @@ class Frames(Representation):
         return links.sliced_bytes(self.frames.frame_bytes(layer.rows, layer.columns))
 
     def work_s(self, layer: Layer, links: LinkCosts, work: WorkTimes) -> float:
-        """Each worker encodes once, and adds and decodes as much."""
+        """Seconds of work: each worker encodes once, and adds and decodes as much."""
         return work.codecs[self.name] * layer.values
 
     def pushed_bytes(self, layer: Layer, servers: int) -> float:
@@ -54,7 +54,7 @@ class Frames(Representation):
         return self.frames.frame_bytes(1, values)
 
     def sums(self, plans: Sequence[BucketPlan], site: Site) -> CodedSums:
-        """Each slice is added up by the rank that owns it, and encoded again if all are to have it."""
+        """Sum frames: the rank that owns a slice adds it up, and encodes it again if all are to have it."""
         if site.owned is not None:
             from volary.exchange.compression.encoded_shares import EncodedShares
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerSlice:
-    """One slice on a worker: what leaves of it, and what comes."""
+    """One slice on a worker: the values that leave, and those that come."""
 
     slice: Slice
     pushed: PushedValues
@@ -200,7 +200,7 @@ class ServerKeeper:
                 self._snapshot_gone = True
 
     def _count(self, header: Header, sent: int, received: int) -> None:
-        """So many bytes of a message have gone over a wire; of what is lent its announcement alone does."""
+        """Count bytes of a message that have gone over a wire; if it was lent, only its announcement did."""
         codec, plain = "none", sent + received
         if header.length and plain >= header.length and not header.snapshot:
             worker_slice = self.slices[header.slice]

@@ -1,4 +1,4 @@
-"""When each slice left a worker, was held by all its servers, came back, and was put into the network."""
+"""Times at which each slice left a worker, was held by all its servers, came back, and was put into the network."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TransferTimes:
             self._left.setdefault((number, clock), time.perf_counter())
 
     def held(self, number: int, clock: int, size_bytes: int) -> None:
-        """All servers of its shard hold it."""
+        """Note that all servers of its shard hold it."""
         left_s = self._left.pop((number, clock), None)
         if left_s is not None:
             self._add(clock, "exchange", number, left_s, time.perf_counter(), size_bytes)
