@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
-from functools import partial
 
-from volary.comm.control.board import Board
 from volary.comm.control.sealing import Security
-from volary.comm.control.server import KeyedServer
-from volary.comm.control.service import Reception, Replies, Service
-from volary.comm.files.messages import SERVICE
-from volary.comm.files.receiver import FileReceiver
+from volary.driver.attempt.record import AttemptRecord
+from volary.driver.attempt.services import AttemptServices
 from volary.driver.ending import Ending
-from volary.driver.heartbeats import HeartbeatService
 from volary.driver.interrupts import Interrupts
 from volary.driver.orphans import seen_out
-from volary.driver.requests import pass_on, written_down
 from volary.driver.server_group import NoServers, ServerGroup
-from volary.driver.servers.joining import JoinService
 from volary.driver.servers.storage import Storage
 from volary.driver.watching.cpu_use import CpuUse
 from volary.driver.watching.failure_detector import FailureDetector, Rules
@@ -30,12 +20,9 @@ from volary.driver.watching.run_folder import RunFolder
 from volary.driver.watching.worker_status import WAITING
 from volary.engine._base import Ended, Exited, Handle
 from volary.errors import Stopped, VolaryError
-from volary.run.checkpoints import Checkpoints
-from volary.run.control.requests import forget_requests, take
-from volary.run.control.stopping import How, asked_to_stop, forget_request
+from volary.run.control.stopping import How, asked_to_stop
 from volary.run.control.watcher import Watcher
 from volary.run.database.journal import Journal
-from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, forget
 from volary.run.lock import RunLock
@@ -87,60 +74,34 @@ class Drive:
             return self._run(launcher, warnings, changes)
 
     def _run(self, launcher: Launcher, warnings: Sequence[str], changes: Sequence[SettingChange]) -> Ending:
-        journal = Journal(self._directory.database, behind=True)
-        state, step = "failed", None
+        record = AttemptRecord(self._directory)
         try:
-            newest = Checkpoints(self._directory.checkpoints).steps()
-            attempt = journal.start_attempt(newest[-1] if newest else 0, self._storage.contributions())
-            us = json.dumps([os.getpid()])  # workers follow as they come; those of an earlier attempt are gone
-            journal.note(
-                state="running", started_at=clock.now_s(), workers=self._world_size, message="", error="", pids=us
-            )
-            journal.event("started", workers=self._world_size)
-            if attempt and not newest:
-                journal.event("warning", text="the run has no checkpoint yet: training begins at step 0")
-            for text in warnings:
-                journal.event("warning", text=text)
-            for change in changes:
-                journal.event("changed", None, newest[-1] if newest else 0, **asdict(change))
+            record.begin(self._world_size, self._storage.contributions(), warnings, changes)
             try:
-                ending = self._serve(journal, attempt, launcher)
-            except VolaryError as error:
-                journal.note(error=type(error).__name__, exit_code=error.exit_code)
-                state, step = "stopped" if isinstance(error, Stopped) else "failed", self._reached()
-                _close(journal, state, str(error))
-                raise
+                ending = self._serve(record.journal, launcher)
             except BaseException as error:
-                _close(journal, state, f"the driver failed: {type(error).__name__}: {error}")
+                record.failed(error, self._reached)
                 raise
-            state, step = ending.state, ending.step
-            _close(journal, state, ending.message, step)
+            record.ended(ending)
             return ending
         finally:
-            journal.close()
-            forget_request(self._directory)
-            forget_requests(self._directory)
-            self._watcher.ended(state, step)
+            record.close()
+            self._watcher.ended(record.state, record.step)
 
-    def _serve(self, journal: Journal, attempt: int, launcher: Launcher) -> Ending:
+    def _serve(self, journal: Journal, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._storage.servers(journal)
-        without = keepers.without if keepers.elastic else None
-        served = "roster" in keepers.services
-        hub = HeartbeatService(self._watch, journal, without, keepers.left, self._begun_with(), servers=served)
-        files = FileReceiver(
-            self._directory, self._storage.counts, lambda kind, step, data: journal.event(kind, None, step, **data)
+        services = AttemptServices(
+            self._directory,
+            self._watch,
+            keepers,
+            journal,
+            self._storage.counts,
+            self._why_closed,
+            self._host,
+            self._security,
         )
-        services: dict[str, Service | Reception] = {
-            SERVICE: files.reception,
-            "pulse": hub,
-            "board": Board(),
-            "door": JoinService(self._watch, self._why_closed, keepers.expect),
-        }
-        services |= dict(keepers.services)
-        server = KeyedServer(self._directory.key(), services, self._host, security=self._security)
-        server.start()
+        meeting = services.start()
         try:
-            meeting = Meeting(*server.address, attempt, server.life)
             keepers.start(meeting)
             handle = launcher(meeting)
             try:
@@ -150,19 +111,18 @@ class Drive:
                     seen_out(self._directory, self._lock) as see_out,
                     RunFolder(self._directory, self._lock, journal) as folder,
                 ):
-                    self._look_until_over(server, hub, handle, journal, see_out, folder)
+                    self._look_until_over(services, handle, journal, see_out, folder)
                     worker_first = self._gave_up_a_worker()
                     self._part(handle)
                     folder.look()
-                server.call_soon(lambda: hub.end(self._bad_news() or "the run is over"))
+                services.end(self._bad_news() or "the run is over")
             finally:
                 handle.stop(0.0)
         finally:
             keepers.stop()
-            server.stop()
-            files.close()
+            services.stop()
             forget(self._directory)
-        verdicts = read_verdicts(self._directory, self._watch, attempt)
+        verdicts = read_verdicts(self._directory, self._watch, journal.attempt)
         return judge(
             self._directory,
             self._watch,
@@ -172,13 +132,6 @@ class Drive:
             launcher=self._launcher,
             worker_first=worker_first,
         )
-
-    def _begun_with(self) -> str:
-        """What the run has noted of its data, if it has a checkpoint that was learnt from it."""
-        if not Checkpoints(self._directory.checkpoints).steps():
-            return ""
-        with RunReader(self._directory) as reader:
-            return reader.info().get("data_names", "")
 
     @property
     def asked_to_end(self) -> bool:
@@ -201,15 +154,14 @@ class Drive:
 
     def _look_until_over(
         self,
-        server: KeyedServer,
-        hub: HeartbeatService,
+        services: AttemptServices,
         handle: Handle,
         journal: Journal,
         see_out: Callable[[Iterable[int]], None],
         folder: RunFolder,
     ) -> None:
         shown, asked = 0.0, False
-        while not self._is_over(server, hub, handle):
+        while not self._is_over(services, handle):
             see_out(handle.children())
             self._interrupts.at_least(_ASKS[asked_to_stop(self._directory, journal.attempt)])
             if self._interrupts.count and not any(worker.stepped for worker in self._watch.workers.values()):
@@ -223,18 +175,16 @@ class Drive:
             if self._interrupts.count and not asked:
                 asked, shown = True, 0.0
                 journal.event("stopping")
-                server.call_soon(lambda: _finish(hub, self._keepers))
-            for request in take(self._directory, journal.attempt):
-                if written_down(self._directory, request, journal, self._reached()):
-                    server.call_soon(partial(pass_on, request, hub, self._keepers))
+                services.finish()
+            services.pass_on_requests(self._reached)
             if time.monotonic() - shown > SHOW_S:
                 folder.look()
                 self._watcher.look()
                 shown = time.monotonic()
-            self._observe(server, hub, handle)
+            self._observe(services, handle)
             self._interrupts.wait(LOOK_S)
 
-    def _is_over(self, server: KeyedServer, hub: HeartbeatService, handle: Handle) -> bool:
+    def _is_over(self, services: AttemptServices, handle: Handle) -> bool:
         """Whether there is bad news, or everybody has left."""
         self._keepers.look()
         # exits of earlier looks: by now the goodbye that a worker sent before has come
@@ -246,7 +196,7 @@ class Drive:
         self._exits += handle.events()
         self._launcher = handle.ended()
         if self._keepers.elastic and fled:
-            server.call_soon(lambda: hub.fell(fled))
+            services.fell(fled)
         for rank in self._watch.given_up if self._keepers.elastic else ():
             handle.kill(rank)  # or the end of the run would wait for it
         return bool(fled and not self._keepers.elastic) or self._everyone_left() or bool(self._bad_news())
@@ -258,14 +208,14 @@ class Drive:
     def _everyone_left(self) -> bool:
         return self._watch.all_left_but(self._too_late())
 
-    def _observe(self, server: KeyedServer, hub: HeartbeatService, handle: Handle) -> None:
+    def _observe(self, services: AttemptServices, handle: Handle) -> None:
         """Look what the processes of workers do that do not beat: one that works is not stopped."""
         if not (quiet := self._watch.quiet):
             return
         ended = {gone.rank for gone in self._exits}
         pids = {rank: pid for rank, pid in handle.pids().items() if rank in quiet - ended}
         working = self._cpu_use.working(pids)
-        server.call_soon(lambda: hub.observed(pids.keys(), working))
+        services.observed(pids.keys(), working)
 
     def _bad_news(self) -> str:
         """The first reason, if there is any, for which the run cannot go on."""
@@ -308,13 +258,3 @@ class Drive:
             elif worker.rank in ending - lost and (worker.away or (well and worker.pid)):
                 return True
         return False
-
-
-def _finish(hub: HeartbeatService, keepers: ServerGroup) -> Replies:
-    replies = keepers.finish(time.monotonic())
-    return hub.finish() if replies is None else replies
-
-
-def _close(journal: Journal, state: str, message: str, step: int | None = None) -> None:
-    journal.event(state, message=message, step=step)
-    journal.end(state=state, message=message, ended_at=clock.now_s(), **({} if step is None else {"steps_done": step}))
