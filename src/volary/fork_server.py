@@ -119,7 +119,7 @@ def _fork_all(order: dict[str, Any], hold: int, tell: int) -> NoReturn:
 
 
 def _be(order: dict[str, Any], process: dict[str, Any], hold: int) -> NoReturn:
-    """One of the processes, from its first moment to its last."""
+    """Be one of the processes, from its first moment to its last."""
     code = 1
     try:
         os.setsid()  # Ctrl-C in the terminal is the driver's to answer
@@ -181,7 +181,7 @@ def _reseed() -> None:
 
 
 def _status(code: Any) -> int:
-    """What a process that raises SystemExit with that ends with."""
+    """The status of a process that raises SystemExit with that."""
     if code is None or isinstance(code, int):
         return code or 0
     print(code, file=sys.stderr)

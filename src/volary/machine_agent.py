@@ -109,7 +109,7 @@ class _Carrier:
             ) from None
 
     def carry(self, number: int) -> None:
-        """Of a process that has ended."""
+        """Send the log of a process that has ended."""
         folder = RunDirectory(self.scratch / f"{self._role}-{number}" / self._assignment.directory.name)
         log = folder.log(number) if self._role == "worker" else folder.server_log(number)
         if self._seen or not log.exists():
@@ -128,7 +128,7 @@ class _Carrier:
 
 
 def _see_to(processes: Processes, words: _Words, carrier: _Carrier, order: RemoteLaunch) -> None:
-    """Until all have ended: as they do by themselves, or are told to."""
+    """Watch until all have ended: by themselves, or when told to."""
     kill_at: float | None = None
     while processes.running():
         for word in words.come(LOOK_S):
@@ -192,7 +192,7 @@ class _Words:
         return self
 
     def read(self, most: int) -> bytes:
-        """Of the part; empty at its end, or where the connection ended."""
+        """Read of the part; empty at its end, or where the connection ended."""
         while self._left and not self._pending:
             if not self._wait(None):
                 return b""

@@ -16,7 +16,7 @@ _COMPILED = "_orig_mod"
 
 
 def named_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """As torch's; a wrapper has the name of what is in it, and comes before it."""
+    """Name modules as torch does; a wrapper has the name of what is in it, and comes before it."""
     plain = plain_names(module)
     return ((plain(name), part) for name, part in module.named_modules())
 
@@ -47,7 +47,7 @@ def plain_names(module: nn.Module) -> Callable[[str], str]:
 
 
 def unwrapped(module: Any) -> Any:
-    """What is wrapped in it, or itself."""
+    """The module that is wrapped in it, or itself."""
     while inner := _inner(module):
         module = getattr(module, inner)
     return module

@@ -44,7 +44,7 @@ def data() -> None:
 def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: float, trust: bool) -> None:
     """Write the images that SESSION reads into shards in FOLDER, which the source `packed` reads.
 
-    Files are copied as they are. If it is stopped, the same command goes on with the shard that it was at.
+    Files are copied as they are. If it is stopped, the same command continues with the shard that it was at.
     """
     if not 0 < shard_mb <= 2**14:
         raise BadInput(f"--shard-mb is {shard_mb:g}; accepted: above 0, up to {2**14}")

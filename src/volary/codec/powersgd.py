@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PowerSgd(FrameCodec):
-    """A matrix becomes its projection on `rank` directions, found by one power iteration that goes on from the last.
+    """A matrix becomes its projection on `rank` directions, found by one power iteration that continues from the last.
 
     Where that would not be smaller, the values travel as they are.
     """

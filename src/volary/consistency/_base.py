@@ -40,7 +40,7 @@ class Consistency:
 
     @property
     def elastic(self) -> bool:
-        """Whether workers may leave and join while the run goes on."""
+        """Whether workers may leave and join while the run continues."""
         return False
 
     @property

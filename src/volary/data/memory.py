@@ -1,4 +1,4 @@
-"""Samples that lie in memory: a batch is one gather, and uint8 becomes float32 only then."""
+"""Samples in memory: a batch is one gather, and uint8 becomes float32 only then."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier attempt may still be writi
 
 
 class LauncherWorkers:
-    """Workers that a launcher has started: their connections tell what becomes of them. hosts: of each, if known."""
+    """Workers that a launcher has started: their connections show how they end. hosts: of each, if known."""
 
     def __init__(self, hosts: Sequence[str] = ()) -> None:
         self._hosts = dict(enumerate(hosts))

@@ -1,7 +1,7 @@
 """The driver of a run that is a job of a queue: `python -m volary.driver.job RUN [ARGUMENTS]`, as in the batch file.
 
 ARGUMENTS: changes of the run's settings; of a training loop of the user's own what its file reads as its arguments. A
-job that the queue starts again goes on from the newest checkpoint.
+job that the queue starts again continues from the newest checkpoint.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ class ServerFailure:
 
 
 class ServerGroup(Protocol):
-    """Starts with the run, is looked at while it goes on, ends with it.
+    """Starts with the run, is looked at while it continues, ends with it.
 
-    elastic: the run goes on without a worker that is lost, and others may join it. services: what the run's server
+    elastic: the run continues without a worker that is lost, and others may join it. services: what the run's server
     carries for them.
     """
 
@@ -45,7 +45,7 @@ class ServerGroup(Protocol):
         ...
 
     def without(self, rank: int, reason: str, now: float) -> Replies:
-        """A worker is given up, and the run goes on. In the thread of the run's server."""
+        """Give up a worker, and let the run continue. In the thread of the run's server."""
         ...
 
     def left(self, rank: int, now: float) -> Replies:
@@ -61,7 +61,7 @@ class ServerGroup(Protocol):
         ...
 
     def look(self) -> None:
-        """See what has become of them; called about ten times a second."""
+        """Look at the servers; called about ten times a second."""
         ...
 
     @property

@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM while a command begins: a KeyboardInterrupt, but never in the middle of an import.
 
-What becomes of one there is anybody's guess: the compiler makes a SyntaxError of it if it falls into an import of its
+Nobody can say how one ends there: the compiler makes a SyntaxError of it if it falls into an import of its
 own, and what is raised while a module's lock is let go is printed, and lost.
 """
 

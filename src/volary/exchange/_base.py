@@ -48,7 +48,7 @@ class Exchange(Protocol):
 class Keeper(Protocol):
     """Keeps the parameters, slice by slice, each as of some update: replicated on every worker, or on servers.
 
-    A contribution (gradients, or differences of parameters) lies in the buckets' memory; chunk by chunk it leaves, and
+    A contribution (gradients, or differences of parameters) is in the buckets' memory; chunk by chunk it leaves, and
     becomes part of an update. Used by the training thread. sent_bytes and received_bytes: what this process put on and
     took off the wire since it started. Besides the parameters, and what the update rule remembers of them, the
     residuals of what was pushed decide how training goes on: `state` and `restore`.

@@ -20,7 +20,7 @@ class LabMeeting:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables by which a rank finds the others."""
+        """The environment variables with which a rank finds the others."""
         return {"VOLARY_LAB_MEET": f"/proc/self/fd/{self.descriptor}"}
 
 

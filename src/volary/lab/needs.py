@@ -24,7 +24,7 @@ _PROBE_S = 10.0
 
 
 def environment() -> dict[str, str]:
-    """This process's variables, with the folders where ip and tc lie in PATH: a user's often lacks them."""
+    """This process's variables, with the folders of ip and tc in PATH: a user's often lacks them."""
     folders = [folder for folder in (os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin") if folder]
     return os.environ | {"PATH": os.pathsep.join(folders)}
 

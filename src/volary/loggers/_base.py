@@ -50,7 +50,7 @@ class Writer(Protocol):
         ...
 
     def flush(self) -> None:
-        """All that was given can be read by others now."""
+        """Let others read all that was given."""
         ...
 
     def close(self, state: str) -> None:

@@ -99,7 +99,7 @@ class PrometheusWriter:
             self._metric.labels(self._about.name, name).set(value)
 
     def flush(self) -> None:
-        """Every request is answered with what was given."""
+        """Do nothing: every request is answered with what was given."""
 
     def close(self, state: str) -> None:
         self.server.shutdown()

@@ -34,7 +34,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a file of a checkpoint: ne
 class Manifest:
     """The manifest makes a checkpoint complete. files: checksum by name. metric: what `best` compares, if measured.
 
-    format, volary: in which form it was written, and by which version.
+    format, volary: the form and the version that wrote it.
     """
 
     step: int
@@ -88,7 +88,7 @@ class CheckpointFiles(Protocol):
         ...
 
     def path(self, step: int) -> Path:
-        """The folder on this machine in which its files are read."""
+        """The folder on this machine where its files are read."""
         ...
 
     def manifest(self, step: int) -> bytes:

@@ -21,7 +21,7 @@ ENDED_WELL: tuple[Outcome, ...] = ("finished", "stopped", "left")
 class Verdict:
     """A worker's own account of how it ended.
 
-    outcome: finished; stopped (asked to, with a checkpoint); left (of its own will, the run goes on); failed (its code
+    outcome: finished; stopped (asked to, with a checkpoint); left (by choice, the run continues); failed (its code
     raised); refused (bad input, found before the first step); peer_lost (the exchange broke because another rank went).
     step: steps completed. phase: what it was in. reason: one sentence. place: the innermost frame of the user's own
     code, if that raised; it is in the reason too. frames: theirs, and how many others. exit_code: that the command

@@ -41,7 +41,7 @@ class UpdateRule(Protocol):
         ...
 
     def state(self, number: int) -> Any:
-        """A copy of all that decides how the slice goes on, besides its values."""
+        """A copy of all that decides how the slice continues, besides its values."""
         ...
 
     def restore(self, number: int, state: Any) -> None:

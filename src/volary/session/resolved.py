@@ -51,7 +51,7 @@ def _plain_choice(value: Any, choice: Choice) -> Any:
 
 
 def flat(session: Any) -> dict[str, Any]:
-    """Every setting under its dotted name."""
+    """List every setting under its dotted name."""
 
     def walk(path: str, value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):

@@ -227,7 +227,7 @@ def _version(info: Mapping[str, Any]) -> str:
 
 
 def read_all(spans: Sequence[ByteRange]) -> list[bytes]:
-    """All of them, asked for at once. One that fails is asked for again by itself."""
+    """Read all of them, asked for at once. One that fails is asked for again by itself."""
     if not spans:
         return []
     store = spans[0].path.store
@@ -252,7 +252,7 @@ def _received(content: Any, span: ByteRange) -> bytes:
 
 
 def _within(content: bytes | bytearray | memoryview, start: int | None, end: int | None) -> bytes:
-    """What was asked for: simple web servers give the whole file for any part."""
+    """Cut out what was asked for: simple web servers give the whole file for any part."""
     if start is not None and end is not None and len(content) > end - start:
         return bytes(content[start:end])
     return bytes(content)

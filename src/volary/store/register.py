@@ -248,7 +248,7 @@ class Register:
         return [(entry.setter, _known(entry, fill=True))]
 
     def _remove(self, entry: _Entry) -> SENT:
-        """There is no such key, and no server keeps anything of it."""
+        """Remove a key; no server keeps anything of it."""
         del self._entries[entry.key]
         return self._displace(entry)
 

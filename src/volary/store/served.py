@@ -109,7 +109,7 @@ class ServedStore:
             self._changed.clear()
 
     def _end(self) -> None:
-        """Nothing is left after it."""
+        """End all; nothing is left after it."""
         self._server.stop()  # servers end with it
         deadline = time.monotonic() + END_WITHIN_S
         for process in self._processes:

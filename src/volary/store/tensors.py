@@ -48,7 +48,7 @@ def empty(kind: TensorKind) -> Tensor:
 
 
 def lies_plain(tensor: Tensor) -> bool:
-    """Whether a tensor of any shape lies value by value in memory that can be received into."""
+    """Whether a tensor of any shape is value by value in memory that can be received into."""
     return tensor.device.type == "cpu" and tensor.is_contiguous()
 
 

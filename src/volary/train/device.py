@@ -1,4 +1,4 @@
-"""Which device a worker computes on."""
+"""Chooses the device that a worker computes on."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Lockstep:
         return isfinite(loss) or not self._learnt.locally
 
     def complete(self, task: LearnTask) -> None:
-        """Agree with the others on what becomes of the contribution, and let that happen."""
+        """Agree with the others on what to do with the contribution, and let that happen."""
         learnt = self._learnt
         for _ in task.parts:  # all workers read equally many batches, also one whose loss is no number
             pass

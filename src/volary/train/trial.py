@@ -212,7 +212,7 @@ def _share(session: Session) -> int:
 
 
 def _read(session: Session, samples: Samples | Stream, numbers: list[int]) -> tuple[Tensor, Tensor]:
-    """These samples; of a stream only the first can be had. Raises DataError, with a sample's number."""
+    """These samples; a stream gives only the first ones. Raises DataError, with a sample's number."""
     if not isinstance(samples, Stream):
         return _fetched(session, samples, numbers)
     inputs, targets = samples.first()

@@ -20,5 +20,5 @@ def blocks_of(codec: FrameCodec, values: Tensor, frame: Tensor) -> Iterator[tupl
 
 
 def changed_blocks(codec: FrameCodec, out: Tensor, frame: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The same for `out` (1, numel) and its frame (bytes,): what becomes of the blocks becomes of it."""
+    """The same for `out` (1, numel) and its frame (bytes,): changes of the blocks change it."""
     yield from blocks_of(codec, out.view(-1), frame)

@@ -15,7 +15,7 @@ from volary.data.batching.structures import mapped
 
 
 class NoSamples(Tensor):
-    """A tensor without rows. What would be NaN, as the mean of nothing, is 0: the loop goes on, and adds nothing up."""
+    """A tensor without rows. What would be NaN, as the mean of nothing, is 0: the loop continues, but adds nothing."""
 
     @classmethod
     def __torch_function__(cls, function: Any, _: Any, given: Any = (), named: Any = None) -> Any:

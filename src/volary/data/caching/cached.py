@@ -24,7 +24,7 @@ _LOG = logging.getLogger("volary.data")
 
 
 class CachedRecords:
-    """`records`, of which those that were read once are kept. reads: how many came from which level."""
+    """`records`; keeps those that were read once. reads: how many came from which level."""
 
     def __init__(self, records: Records, shelves: dict[str, Shelf]) -> None:
         """shelves: by the level's name, the quickest first."""

@@ -90,7 +90,7 @@ class IdxFile:
         return 4 + 4 * len(self.shape) + math.prod(self.shape)
 
     def _content(self, most: int) -> bytearray:
-        """The unpacked file, of which no more than `most` bytes."""
+        """Unpack the file; no more than `most` bytes of it."""
         content = bytearray()
         try:
             with _opened(self.path) as file:

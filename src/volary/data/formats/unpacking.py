@@ -62,6 +62,6 @@ def check_npz(file: IO[bytes], path: Place) -> None:
 
 
 def beyond(path: Place, limit_bytes: int, instead: str) -> DataError:
-    """The refusal of a file of which more comes out."""
+    """The refusal of a file that unpacks to more."""
     why = "the limit for memory" if limit_bytes == LIMIT_BYTES else f"and to more than {RATIO_LIMIT} times its size"
     return DataError(f"{path}: unpacks to more than {limit_bytes / 2**20:,.0f} MiB, {why}; accepted: {instead}")

@@ -1,4 +1,4 @@
-"""Readers: threads that have storage bring what is decoded next, in the order in which it lies there.
+"""Readers: threads that have storage bring what is decoded next, in the order of storage.
 
 They help where reading waits for a disk, and would only cost time where all is in the page cache. The kernel knows: it
 counts what a thread has brought from a disk. Readers begin to work when a decoder had to, and stop when for a while

@@ -19,7 +19,7 @@ class SharedBatches:
         self._whole = 0
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
-        """Raises DataError for a batch in which nothing says how many samples it has."""
+        """Raises DataError for a batch that does not show how many samples it has."""
         begin_epoch(number, *(one for one in (self.loader, getattr(self.loader, "dataset", None)) if one is not None))
         for batch, ends in with_last(self.loader, number):
             total = size_of(batch)

@@ -1,4 +1,4 @@
-"""Batches of indices, of which each worker reads its share."""
+"""Batches of indices: each worker reads its share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream of samples, of which every worker reads all and collates its own."""
+"""A stream of samples: every worker reads all of them, and collates its own."""
 
 from __future__ import annotations
 

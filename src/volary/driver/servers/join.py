@@ -33,7 +33,7 @@ def join(directory: RunDirectory, workers: int, overrides: Sequence[str] = ()) -
 
     overrides: which engine starts them, as `engine=NAME` and its settings; without one it is `local`.
 
-    Ctrl-C lets them leave, and the run goes on; twice ends them at once. Raises RunError if nobody can join the run,
+    Ctrl-C lets them leave, and the run continues; twice ends them at once. Raises RunError if nobody can join the run,
     and WorkerFailed or WorkerLost if one of them did not end well.
     """
     task = task_of(directory)

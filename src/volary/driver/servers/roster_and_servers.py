@@ -69,7 +69,7 @@ class RosterAndServers:
             self._servers = self._engine.launch(launch)
 
     def expect(self, rank: int) -> None:
-        """The run goes on for a worker that is starting, too."""
+        """Let the run continue for a worker that is starting, too."""
         self._roster.expect(rank)
 
     def without(self, rank: int, reason: str, now: float) -> Replies:

@@ -68,7 +68,7 @@ def judge(
 
     exits: of workers that ended before the driver stopped any. The verdict decides, not the exit code: none means lost.
     launcher: how that of the workers ended, if it did by itself. worker_first: a worker was given up while all servers
-    were there: what became of them is a consequence.
+    were there: how they ended is a consequence.
     """
     keepers = keepers or NoServers()
     own = [verdict for verdict in verdicts.values() if watch.is_cause(verdict)]

@@ -55,7 +55,7 @@ class ForkOrder:
 
     @property
     def answered(self) -> bool:
-        """Whether it is known what became of it."""
+        """Whether its outcome is known."""
         return self.lost or self.pids is not None or self.errno is not None
 
 

@@ -107,7 +107,7 @@ class Processes:
         return list(self.pids().values())
 
     def hosts(self) -> dict[int, str]:
-        """All are on this machine."""
+        """This machine, for all processes."""
         return dict.fromkeys(self._processes.keys() | self._ordered.keys(), socket.gethostname())
 
     def running(self) -> set[int]:

@@ -1,6 +1,6 @@
 """Seconds of a core that codecs, factors and bytes cost: measured on this machine, kept for later runs.
 
-They lie in the user's cache directory. Each is measured when a run first asks for it, in some milliseconds, and again
+They are in the user's cache directory. Each is measured when a run first asks for it, in some milliseconds, and again
 by the next runs, until there are several figures: the least counts, as load makes work longer and never shorter.
 """
 

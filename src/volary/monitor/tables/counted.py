@@ -27,7 +27,7 @@ class TextTable:
 
 
 def tables(counts: Iterable[CountRow]) -> list[TextTable]:
-    """All that there is to tell: a table for each histogram, by worker and by server, and one of the plain counts."""
+    """All counts in tables: a table for each histogram, by worker and by server, and one of the plain counts."""
     found = list(counts)
     made = [_histogram(kind, [one for one in found if one.kind == kind]) for kind in HISTOGRAMS]
     made.append(_counts([one for one in found if one.kind in COUNTS]))

@@ -50,7 +50,7 @@ def links(event: Event) -> str:
 
 
 def in_lines(event: Event) -> str:
-    """All of it, as text of several lines."""
+    """The whole table, as text of several lines."""
     table = [HEADER, *rows(event)]
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

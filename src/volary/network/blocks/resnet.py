@@ -44,7 +44,7 @@ def cifar_stem(channels: int) -> nn.Module:
 
 
 def stage(block: Block, channels: int, width: int, depth: int, stride: int) -> tuple[nn.Sequential, int]:
-    """`depth` blocks, of which the first strides; and the channels that the last one gives."""
+    """`depth` blocks, the first with a stride; and the channels that the last one gives."""
     blocks: list[nn.Module] = []
     for number in range(depth):
         made, channels = block(channels, width, stride if number == 0 else 1)

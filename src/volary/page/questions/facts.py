@@ -20,7 +20,7 @@ from volary.run.resuming import resuming
 
 
 def facts(directory: RunDirectory) -> dict[str, Any]:
-    """All of it in plain values. Raises RunError if the run cannot be read."""
+    """All facts in plain values. Raises RunError if the run cannot be read."""
     found = account(directory, courses=False)
     digest = found.digest
     with RunReader(directory) as reader:

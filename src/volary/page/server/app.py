@@ -164,7 +164,7 @@ class PageApp:
 
 
 class _RunStream:
-    """What of one run changes when the run does."""
+    """A stream of what changes with one run."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory, self._looks, self._live = directory, 0, False

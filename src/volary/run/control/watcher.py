@@ -15,7 +15,7 @@ class Watcher(Protocol):
         ...
 
     def look(self) -> None:
-        """Called about four times a second while the run goes on."""
+        """Called about four times a second during the run."""
         ...
 
     def ended(self, state: str | None = None, step: int | None = None) -> None:

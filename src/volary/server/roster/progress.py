@@ -295,7 +295,7 @@ class RunProgress:
         return ""
 
     def end_if_over(self) -> None:
-        """Keep the last state, once nothing is left to do, and let servers forget workers of which nothing is."""
+        """Keep the last state, once nothing is left to do, and let servers forget workers of which it has nothing."""
         if not self._final and self._is_last:
             self._keep(evaluate=False, save=False)
         for rank in [rank for rank in self._gone if not self.work.tasks(rank)]:

@@ -59,7 +59,7 @@ __all__ = ["CheckpointStore", "Outcome", "Roster", "RosterSettings", "RosterStat
 class Roster:
     """The service "roster" of a run's server (see volary.comm.control.service).
 
-    restored: the step of the checkpoint that the run goes on from, and its roster's state. outcome: how the run ended,
+    restored: the step of the checkpoint that the run resumes from, and its roster's state. outcome: how the run ended,
     once it has. failure: why it cannot go on, if it cannot: a sentence. Raises SettingError if the model cannot be had
     with so many workers. lost_server: the server whose loss that is, if one's, and what happened to it. corrupt: the
     same sentence, if data's fault.
@@ -349,7 +349,7 @@ class Roster:
         return self._outgoing.taken()
 
     def _begin(self, now: float) -> None:
-        """Once everybody is here, the work begins."""
+        """Begin the work once everybody is here."""
         if self._progress is not None or self._admission.first is None or self.awaited or not len(self._members):
             return
         self._progress = RunProgress(
@@ -385,7 +385,7 @@ class Roster:
         self._outgoing.to_workers(End(outcome, self.unsaved))
 
     def _dismiss_servers(self, now: float) -> None:
-        """Once the workers have gone, the servers may go."""
+        """Let the servers go once the workers have gone."""
         if not len(self._members) or now - self._over_at > LEAVE_S:
             for server in self._replicas:
                 self._outgoing.dismiss(server.peer, End(self.outcome or "stopped"))

@@ -1,1 +1,1 @@
-"""A server's side: slices of the parameters, what becomes of them, and what moves their bytes."""
+"""A server's side: slices of the parameters, what changes them, and what moves their bytes."""

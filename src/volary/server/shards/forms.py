@@ -49,7 +49,7 @@ Pushed = tuple[Form, "Tensor"]  # and what came, (bytes,) of uint8
 
 
 class Forms:
-    """The forms in which values of slices of these shapes come and go."""
+    """The forms of values of slices of these shapes, as they travel."""
 
     def __init__(self, shapes: dict[int, SliceShape]) -> None:
         self.shapes = shapes

@@ -271,12 +271,12 @@ class _Connection:
         self._room: PooledBuffer | None = None
 
     def receive(self) -> None:
-        """Until the connection ends. Raises ConnectionLost, BadFrame."""
+        """Receive until the connection ends. Raises ConnectionLost, BadFrame."""
         while True:
             self._take(self.channel.receive(self._place))
 
     def _place(self, packed: bytes) -> Payload | None:
-        """Where what follows is to lie; None if nobody wants it."""
+        """Memory for what follows; None if nobody wants it."""
         header = Header.unpack(packed)
         self._room = None
         if not header.length or not self._host.wants(self.worker, header):

@@ -68,7 +68,7 @@ class _Summed:
         return [one for one in self.held if one.used]
 
     def drop(self, pool: BufferPool) -> None:
-        """Nobody needs it any more."""
+        """Drop what nobody needs any more."""
         pool.give(self.scratch)
         for one in self.held:
             one.offer.drop()

@@ -1,4 +1,4 @@
-"""The updates that have been announced, and what became of each contribution that they name."""
+"""The updates that have been announced, and the state of each contribution that they name."""
 
 from __future__ import annotations
 

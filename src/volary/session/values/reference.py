@@ -171,7 +171,7 @@ def importable(folder: Path) -> None:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Import a file as a module of its own, once; it may import what lies beside it.
+    """Import a file as a module of its own, once; it may import what is beside it.
 
     Raises SettingError if it cannot be imported.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Entry:
     """A key. pushed: how often by this worker; seen: how many of these are known to be applied.
 
-    rooms: what is pushed lies there, by its clock, as long as somebody may read it.
+    rooms: it holds what is pushed, by its clock, as long as somebody may read it.
     """
 
     key: Key

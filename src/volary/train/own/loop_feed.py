@@ -56,7 +56,7 @@ class LoopFeed:
         self._told = False  # that batches have another worker's samples
 
     def _generators(self) -> list[torch.Generator]:
-        """The user's own, of which samples are drawn."""
+        """The user's own generators, which draw samples."""
         loader = self._shared.loader
         named = [getattr(one, "generator", None) for one in (loader, getattr(loader, "sampler", None))]
         return list({id(one): one for one in named if one is not None}.values())

@@ -198,7 +198,7 @@ class Worker:
         return self._loop.restore(state)
 
     def save(self, **state: Any) -> None:
-        """Write a checkpoint, from which `volary resume` goes on. All ranks call it after the same step.
+        """Write a checkpoint, from which `volary resume` continues. All ranks call it after the same step.
 
         Called among the batches of an epoch, the run resumes at the next batch, else with the next epoch.
 

@@ -15,7 +15,7 @@ SHARE = 0.01
 
 
 class UsageSamples:
-    """One worker's. whole_machine: also of its machine, which one worker of each does.
+    """One worker's usage. whole_machine: also of its machine, which one worker of each does.
 
     queues: by name, tells how much waits there; any thread may ask.
     """

@@ -35,7 +35,7 @@ WHOLE_MB = 2.0**40  # more than any parameter: none is cut
 class Layout:
     """A network's cuts: what travels together, and who keeps what.
 
-    plans: the buckets of gradients. chunk_mb: at which their large parameters are cut. tensors: trained parameters,
+    plans: the buckets of gradients. chunk_mb: the size of cuts of large parameters. tensors: trained parameters,
     bucket by bucket, then buffers. buffers: their names; they have a rule of their own. chunks: of all buckets, one
     after the other, then of buffers. representations: of each chunk, when it is pushed. slices: for the servers.
     """

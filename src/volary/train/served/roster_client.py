@@ -200,7 +200,7 @@ class RosterClient:
         self._say(said)
 
     def unreachable(self, server: int) -> None:
-        """No connection can be had to a server. From any thread."""
+        """Report that a server cannot be reached. From any thread."""
         self._say(Unreachable(server))
 
     def leave(self, *, alone: bool) -> None:

@@ -69,7 +69,7 @@ class WorkerSlices:
         self.buffers = [one.slice.number for one in self.all if layout.is_of_buffers(one.slice)]
 
     def behind(self) -> dict[int, list[int]]:
-        """The slices that a parameter's values lie in, by the parameter's id."""
+        """The slices that hold a parameter's values, by the parameter's id."""
         found: dict[int, list[int]] = {}
         for worker_slice in self.all:
             for part in worker_slice.slice.parts:
@@ -95,7 +95,7 @@ class WorkerSlices:
         return representation_in(plan).pushed(piece, self._encoding)
 
     def _run(self, one: Slice) -> slice:
-        """Where a slice lies among the values of its chunk."""
+        """The place of a slice among the values of its chunk."""
         chunk = self._layout.chunks[one.chunk]
         ends = [0, *accumulate(part.size for part in chunk)]
         first = one.parts[0]

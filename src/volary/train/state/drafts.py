@@ -59,7 +59,7 @@ class Drafts(Protocol):
         ...
 
     def take_up(self) -> tuple[int | None, list[str]]:
-        """The step that the run goes on from, None if it begins, and a sentence for each damaged checkpoint."""
+        """The step that the run continues from, None if it begins, and a sentence for each damaged checkpoint."""
         ...
 
     def have(self, step: int, *, whole: bool) -> Manifest:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RankSnapshot:
-    """Everything of one rank that decides how training goes on, as in a checkpoint; between two steps, when settled.
+    """Everything of one rank that decides how training continues, as in a checkpoint; between two steps, when settled.
 
     parts: what else there is besides the network and the random generators. residuals: those of this rank's codecs.
     """

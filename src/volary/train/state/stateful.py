@@ -1,4 +1,4 @@
-"""What a checkpoint keeps: state that all ranks hold alike, and state of each rank alone."""
+"""Protocols of state in a checkpoint: state that all ranks hold alike, and state of each rank alone."""
 
 from __future__ import annotations
 

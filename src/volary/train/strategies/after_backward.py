@@ -80,7 +80,7 @@ class AfterBackward(Exchanging):
         self._left_out(all_of_it=True)
 
     def settle(self) -> None:
-        """All is done with the step."""
+        """Do nothing: all is done with the step."""
 
     def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
         self._moved(chunk, travelled)

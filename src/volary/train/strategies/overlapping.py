@@ -39,7 +39,7 @@ TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 @dataclass(frozen=True)
 class _Step:
-    """What becomes of a step's sums. busy: how many ranks had samples. left_out: nothing changes. scale: a factor."""
+    """The fate of a step's sums. busy: how many ranks had samples. left_out: nothing changes. scale: a factor."""
 
     busy: int = 0
     left_out: bool = False

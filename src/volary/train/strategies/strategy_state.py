@@ -28,7 +28,7 @@ class StrategyState:
         self._residuals: Keeper | ErrorFeedback = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
 
     def follow(self, keeper: Keeper) -> None:
-        """Let the keeper hold the residuals from now on; it goes on from those of the one before."""
+        """Let the keeper hold the residuals from now on; it continues from those of the one before."""
         keeper.restore([self._residuals.state(copied=False)])
         self._residuals = keeper
 

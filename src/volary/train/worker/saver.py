@@ -51,7 +51,7 @@ def drafts_of(
 class GroupSaver:
     """Saves for the ranks of `group`, to `drafts`. gather: returns what all ranks say, by rank; a collective call.
 
-    saved: the step of the newest checkpoint that this attempt has written or goes on from; 0: there is none.
+    saved: the step of the newest checkpoint that this attempt has written or continues from; 0: there is none.
     """
 
     def __init__(self, drafts: Drafts, group: Group, recorder: Recorder, gather: Callable[[Any], list[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What a session's worker is made of, whoever says what is next: device, network, update, what the loop takes."""
+"""The parts of a session's worker, whoever says what is next: device, network, update, what the loop takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session's run is made of, in a checkpoint: all that decides its rest, so that it goes on bit for bit."""
+"""The parts of a session's run in a checkpoint: all that decides its rest, so that it continues bit for bit."""
 
 from __future__ import annotations
 

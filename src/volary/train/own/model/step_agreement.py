@@ -1,4 +1,4 @@
-"""What workers agree on with each step: its loss, whether the run ends, and that all are at the same place."""
+"""Agreements of workers with each step: its loss, whether the run ends, and that all are at the same place."""
 
 from __future__ import annotations
 
