@@ -3,12 +3,16 @@
 `sharded-bytes`, `sharded-1g`: bytes that the busiest host sends, and seconds, of a step of AlexNet-like on four hosts
 at 1 Gbit/s, beside DistributedDataParallel's. `sharded-shm-2`, `sharded-shm-4`: so many workers of this machine, Adam:
 the most that each of them holds above a process that has imported torch, added up, beside that with `partition: data`;
-`sharded-shm-step-...`: seconds of a step (the median of their rows).
+`sharded-shm-step-...`: seconds of a step (the median of their rows), of runs in turns, whose memory is not looked at:
+that takes time of its own. CPU seconds of each run stand above the table.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -20,8 +24,8 @@ import _exchange_cases as cases
 from _exchange_found import median
 from _exchange_steps import DDP, Question, answer, found_in
 from _in_lab import HERE
-from _memory_watch import torch_bytes, watched
-from _report import Options, Row
+from _memory_watch import ONE_BY_ONE, torch_bytes, watched
+from _report import Options, Row, paired
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -35,6 +39,8 @@ checkpoint: {{every: never}}
 strategy: {{workers: {workers}, exchange: {{route: shared}}, partition: {partition}}}
 run: {{name: it}}
 """
+MEMORY_STEPS = 8
+WARM_STEPS = 4  # in which memory is touched for the first time, and the order chosen
 MOST_MEMORY = {2: "at most 0.70", 4: "at most 0.55"}
 
 
@@ -59,36 +65,66 @@ def _step(options: Options) -> Row:
 
 
 @cache
-def _of_all(workers: int, partition: str, steps: int) -> tuple[float, float]:
-    """What all workers hold at most beyond torch, in bytes, and how long a step takes."""
+def _held_by_all(workers: int, partition: str) -> int:
+    """What all workers hold at most beyond torch, in bytes."""
     with tempfile.TemporaryDirectory() as folder:
-        samples = 16 * workers
-        session = SESSION.format(
-            networks=HERE / "_networks.py", samples=samples, steps=steps, workers=workers, partition=partition
+        looks = watched(_command(folder, workers, partition, MEMORY_STEPS), "volary.worker", folder)
+        last = _ends(folder)[-1]
+    return sum(max(look.held_bytes for look in each if look.at < last) - torch_bytes() for each in looks)
+
+
+def _step_of(workers: int, partition: str, steps: int) -> float:
+    """How long a step takes, in seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = _cpu_s()
+        subprocess.run(
+            _command(folder, workers, partition, steps),
+            cwd=folder,
+            env=os.environ | ONE_BY_ONE,
+            stdout=subprocess.DEVNULL,
+            check=True,
         )
-        Path(folder, "session.yaml").write_text(session, encoding="utf-8")
-        looks = watched([sys.executable, "-m", "volary", "train", "session.yaml", "--quiet"], "volary.worker", folder)
-        with RunReader(RunDirectory(Path(folder, "runs", "it"))) as reader:
-            ends = sorted({row.step: row.ended_at for row in reader.steps()}.values())
-    most = (max(look.held_bytes for look in each if look.at < ends[-1]) - torch_bytes() for each in looks)
-    return float(sum(most)), statistics.median(end - start for start, end in pairwise(ends[2:]))
+        ends = _ends(folder)
+        step_s = statistics.median(end - start for start, end in pairwise(ends[WARM_STEPS:]))
+        print(f"  {partition}: {step_s:.3f} s per step; {_cpu_s() - before:.1f} CPU seconds of the whole run")
+    return step_s
 
 
-def _shm(workers: int, step: bool, options: Options) -> Row:
-    steps = 8 if options.quick else 30
-    (ours, ours_s), (theirs, theirs_s) = (_of_all(workers, one, steps) for one in ("sharded", "data"))
-    if step:
-        name, ratio = f"sharded-shm-step-{workers}", ours_s / theirs_s
-        return Row(name, ours_s, "s per step", "data", theirs_s, ratio, "at most 1.0", "lower")
-    wanted = MOST_MEMORY[workers]
-    return Row(
-        f"sharded-shm-{workers}", ours / 2**20, "MiB of all", "data", theirs / 2**20, ours / theirs, wanted, "lower"
+def _command(folder: str, workers: int, partition: str, steps: int) -> list[str]:
+    session = SESSION.format(
+        networks=HERE / "_networks.py", samples=16 * workers, steps=steps, workers=workers, partition=partition
     )
+    Path(folder, "session.yaml").write_text(session, encoding="utf-8")
+    return [sys.executable, "-m", "volary", "train", "session.yaml", "--quiet"]
+
+
+def _ends(folder: str) -> list[float]:
+    with RunReader(RunDirectory(Path(folder, "runs", "it"))) as reader:
+        return sorted({row.step: row.ended_at for row in reader.steps()}.values())
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _memory(workers: int, _: Options) -> Row:
+    ours, theirs = (_held_by_all(workers, partition) / 2**20 for partition in ("sharded", "data"))
+    wanted = MOST_MEMORY[workers]
+    return Row(f"sharded-shm-{workers}", ours, "MiB of all", "data", theirs, ours / theirs, wanted, "lower")
+
+
+def _shm_step(workers: int, options: Options) -> Row:
+    steps, pairs = (12, 2) if options.quick else (30, 6)
+    ours, theirs = (partial(_step_of, workers, partition, steps) for partition in ("sharded", "data"))
+    found = paired(ours, theirs, pairs)
+    name = f"sharded-shm-step-{workers}"
+    return Row(name, found.ours, "s per step", "data", found.theirs, found.ratio, "at most 1.0", "lower")
 
 
 ROWS: dict[str, Callable[[Options], Row]] = {
     "sharded-bytes": _bytes,
     "sharded-1g": _step,
-    **{f"sharded-shm-{workers}": partial(_shm, workers, False) for workers in MOST_MEMORY},
-    **{f"sharded-shm-step-{workers}": partial(_shm, workers, True) for workers in MOST_MEMORY},
+    **{f"sharded-shm-{workers}": partial(_memory, workers) for workers in MOST_MEMORY},
+    **{f"sharded-shm-step-{workers}": partial(_shm_step, workers) for workers in MOST_MEMORY},
 }

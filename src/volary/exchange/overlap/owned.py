@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -99,6 +100,7 @@ def _divide(
 ) -> Callable[[int, int, int], Division]:
     """Of buffers: those of the buckets with numbers `summed`, the votes, and of each bucket its parameters."""
 
+    @cache  # of the same chunks in every step; each looks at all ranges of its parameters
     def divide(buffer: int, start: int, end: int) -> Division:
         if buffer == len(summed):
             return Division(end - start, [[]] * owned.ranks)
