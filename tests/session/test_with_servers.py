@@ -48,6 +48,11 @@ def test_every_model_goes_with_servers(consistency, servers):
             "each gradient is an update of its own: no step of all workers has a gradient whose norm could be found; "
             "accepted: train.clip_value, or consistency=bsp",
         ),
+        (
+            {"codec": {"fc*": "factors"}},
+            {"train": {"precision": "bf16"}},
+            "compute in their weights' own type; accepted: fp32, or another codec, as codec=auto",
+        ),
         ({"exchange": SERVER}, {"train": {"precision": "fp16"}}, "slice by slice; accepted: fp32 or bf16"),
         (
             {"exchange": SERVER, "codec": {"name": "factors", "neighbours": 1}},

@@ -106,6 +106,11 @@ def of_session(session: Session) -> Iterator[Need]:
                 "its own: no step of all workers has a gradient whose norm could be found; accepted: train.clip_value, "
                 "or consistency=bsp"
             )
+    if train.precision != "fp32" and session.strategy.codec.needs_gradients:
+        raise SettingError(
+            f"train.precision is {train.precision}, and codec {session.strategy.codec.name} sends vectors "
+            "of layers that compute in their weights' own type; accepted: fp32, or another codec, as codec=auto"
+        )
     if train.precision == "fp16":  # an update is left out if any gradient overflowed
         yield Need("train.precision", train.precision, "whole gradient", "fp32 or bf16")
         yield Need("train.precision", train.precision, "all sums", "fp32 or bf16")
