@@ -30,7 +30,7 @@ class GradientNorms:
         self._newest = 0
 
     def begin(self, number: int, clip: ClipNorm, asking: Sequence[Contribution]) -> None:
-        """Announce update `number`, which servers apply once its norm is known. asking: whose clipping gets the norm."""
+        """Announce update `number`, which servers apply once its norm is known. asking: who gets the norm."""
         self._newest = number
         self._open[number] = _Norm(clip, asking)
 
