@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from volary.comm.sums.segments import SharedBuffer
-from volary.comm.topology.mesh_links import for_small_messages
+from volary.exchange.compression.codec_links import CodecLinks
 from volary.exchange.compression.frames import FIRST_TAG, TAGS, FrameMemory, Owners, part_of
 from volary.exchange.compression.sections import cut_as_owned
 from volary.exchange.compression.workspace import Workspace, try_out
-from volary.run.database.traffic import Traffic
 from volary.server.protocol.sections import Section, frames_bytes
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.gradients.plan import BucketPlan
+    from volary.run.database.traffic import Traffic
 
 IN_FLIGHT = 3
 
@@ -44,8 +44,8 @@ class EncodedShares:
         self._plans, self._owned = plans, owned
         self._owners = Owners(range(group.size), group.rank)
         self._codecs = [errors.of(plan).codec for plan in plans]
-        self._links = {codec.name: for_small_messages(group, plans[0].device) for codec in dict.fromkeys(self._codecs)}
-        self._plain_bytes = dict.fromkeys(self._links, 0)
+        names = (codec.name for codec in self._codecs)
+        self._links = CodecLinks(group, plans[0].device, names, "to owners")
         self._benches = [
             Workspace(plan, errors.of(plan), SharedBuffer([one.contribution], one.agreed), [group.rank], left_out)
             for plan, one in zip(plans, self.memory, strict=True)
@@ -59,19 +59,16 @@ class EncodedShares:
     @property
     def sent_bytes(self) -> int:
         """Payload that this rank has sent."""
-        return sum(links.sent_bytes for links in self._links.values())
+        return self._links.sent_bytes
 
     @property
     def received_bytes(self) -> int:
         """Payload that this rank has received, or is about to."""
-        return sum(links.received_bytes for links in self._links.values())
+        return self._links.received_bytes
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        return tuple(
-            Traffic(codec, "to owners", links.sent_bytes, links.received_bytes, self._plain_bytes[codec])
-            for codec, links in self._links.items()
-        )
+        return self._links.traffic
 
     def sum_up(self, buffer: int, start: int, end: int) -> _Underway:
         """Send each owner the frames of its values between `start` and `end`."""
@@ -83,9 +80,9 @@ class EncodedShares:
         slices, place = self._cuts[span], self._owners.place
         values = [sum(section.end - section.start for section in one) for one in slices]
         others = sum(values) - values[place] + (len(slices) - 1) * values[place]
-        self._plain_bytes[codec.name] += others * self.memory[buffer].contribution.element_size()
+        links = self._links.begin(codec.name, others * self.memory[buffer].contribution.element_size())
         desk = self._desks[self._count % IN_FLIGHT]
-        return _Underway(self._links[codec.name], self._owners, slices, self._benches[buffer], desk, self._count)
+        return _Underway(links, self._owners, slices, self._benches[buffer], desk, self._count)
 
 
 class _Underway:

@@ -18,11 +18,10 @@ from volary.comm.sums.node import NodeBuffers
 from volary.comm.sums.route import Memory
 from volary.comm.sums.segments import SharedBuffer
 from volary.comm.sums.sums import needs_cpu
-from volary.comm.topology.mesh_links import for_small_messages
+from volary.exchange.compression.codec_links import CodecLinks
 from volary.exchange.compression.frames import FrameMemory, FrameSums, Owners
 from volary.exchange.compression.sections import cut
 from volary.exchange.compression.workspace import Workspace, try_out
-from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin, Group
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from volary.comm.topology.topology import Topology
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.gradients.plan import BucketPlan
+    from volary.run.database.traffic import Traffic
     from volary.server.protocol.sections import Section
 
 IN_FLIGHT = 3  # while one is added up and one is on its way back, a third is on its way out
@@ -65,10 +65,8 @@ class EncodedSums:
         has_lane = self._lane < self._lanes
         self._owners = Owners([node[self._lane] for node in nodes], place) if has_lane else Owners([group.rank], 0)
         self._plans, self._residuals = plans, [errors.of(plan) for plan in plans]
-        self._links = {
-            plan.representation.name: for_small_messages(group, plan.device) for plan in plans
-        }  # by codec: they count
-        self._plain_bytes = dict.fromkeys(self._links, 0)
+        names = (plan.representation.name for plan in plans)
+        self._links = CodecLinks(group, shapes[0].device, names, "to owners and back")
         boards = (
             self._node.boards if self._node else [SharedBuffer([one.contribution], one.agreed) for one in self.memory]
         )
@@ -86,19 +84,16 @@ class EncodedSums:
     @property
     def sent_bytes(self) -> int:
         """Payload that this rank has sent."""
-        return sum(links.sent_bytes for links in self._links.values())
+        return self._links.sent_bytes
 
     @property
     def received_bytes(self) -> int:
         """Payload that this rank has received, or is about to."""
-        return sum(links.received_bytes for links in self._links.values())
+        return self._links.received_bytes
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        return tuple(
-            Traffic(codec, "to owners and back", links.sent_bytes, links.received_bytes, self._plain_bytes[codec])
-            for codec, links in self._links.items()
-        )
+        return self._links.traffic
 
     def sum_up(self, buffer: int, start: int, end: int) -> _Underway:
         """Begin to sum the values from `start` to `end`, or let them queue until all of the node have come to it."""
@@ -106,8 +101,8 @@ class EncodedSums:
         self._count += 1
         desk, bench = self._desks[self._count % IN_FLIGHT], self._benches[buffer]
         codec = self._plans[buffer].representation.name
-        self._plain_bytes[codec] += self._as_they_are(buffer, slices)
-        frames = FrameSums(self._links[codec], self._owners, slices, bench, desk, self._count)
+        links = self._links.begin(codec, self._as_they_are(buffer, slices))
+        frames = FrameSums(links, self._owners, slices, bench, desk, self._count)
         arrival = _Underway(self, frames, self._node.written.arrive() if self._node else 0)
         self._under_way.append(arrival)
         for one in self._under_way:
