@@ -55,18 +55,20 @@ class RunFolder:
         except FileNotFoundError:  # whoever removes it is still at it
             return
         except OSError as error:
-            self._report({error.strerror or ""}, f"{path}: what somebody removed cannot be written anew: {error}")
+            if self._news({error.strerror or ""}):
+                self._warn(f"{path}: what somebody removed cannot be written anew: {error}")
             return
-        self._report(
-            missing,
-            f"{path}: somebody removed {', '.join(sorted(missing))} while the run trains; what it needs to be resumed "
-            "is written anew, the database at its end",
-        )
+        if removed := self._news(missing):
+            self._warn(
+                f"{path}: somebody removed {', '.join(sorted(removed))} while the run trains; what it needs to be "
+                "resumed is written anew, the database at its end"
+            )
 
-    def _report(self, about: set[str], text: str) -> None:
-        if about - self._reported:
-            self._reported |= about
-            self._warn(text)
+    def _news(self, about: set[str]) -> set[str]:
+        """Those that no warning has named so far."""
+        news = about - self._reported
+        self._reported |= news
+        return news
 
     def _put_back(self) -> set[str]:
         """The names of what was missing. Raises OSError."""
