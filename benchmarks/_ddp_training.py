@@ -15,8 +15,10 @@ from _exchange_peers import FUSED, TUNED
 from _in_lab import be_rank
 from volary.data.feed import Feed
 from volary.session.spec import Session
+from volary.sharding.samples import SampleShare
 from volary.train.evaluation import over_all, totals
-from volary.train.model import ValidationBatches, build_model
+from volary.train.model import build_model
+from volary.train.rank_data import ValidationBatches
 from volary.train.state.seeds import seed_all
 from volary.train.worker.connect import joined
 
@@ -48,11 +50,11 @@ def _accuracies(session: Session, group: Group, recorder: Recorder) -> list[tupl
     assert steps is not None
     seed_all(session.train.seed)
     model = build_model(session, CPU)
-    evaluating, validation = model.flow("evaluate"), ValidationBatches(model, group.rank, group.size)
+    evaluating, validation = model.flow("evaluate"), ValidationBatches(model, SampleShare(group.rank, group.size))
     module = DistributedDataParallel(model.module, **TUNED)
     rule = session.optimizer
     optimizer = torch.optim.SGD(module.parameters(), lr=rule.lr, momentum=rule.momentum, **FUSED)
-    feed = Feed(model.samples, data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed)
+    feed = Feed(model.samples, data.batch_size, share=SampleShare(group.rank, group.size), seed=session.train.seed)
     feed.limit(steps)
     found = []
     for number, batch in enumerate((one.to(CPU) for one in feed), start=1):  # an image's bytes become values

@@ -23,8 +23,10 @@ from _in_lab import be_rank
 from _server_models import FOUND, PACE
 from volary.data.feed import Feed
 from volary.session.spec import Session
+from volary.sharding.samples import SampleShare
 from volary.train.evaluation import over_all, totals
-from volary.train.model import ValidationBatches, build_model
+from volary.train.model import build_model
+from volary.train.rank_data import ValidationBatches
 from volary.train.state.seeds import seed_all
 from volary.train.worker.connect import joined
 
@@ -61,12 +63,11 @@ class Peer:
         model, rule = build_model(session, CPU), session.optimizer
         assert session.train.steps is not None
         self._steps, self._every = session.train.steps, session.evaluate.every
-        self._evaluating, self._validation = model.flow("evaluate"), ValidationBatches(model, group.rank, group.size)
+        share = SampleShare(group.rank, group.size)
+        self._evaluating, self._validation = model.flow("evaluate"), ValidationBatches(model, share)
         self._module = DistributedDataParallel(model.module, **TUNED)
         self._optimizer = torch.optim.SGD(self._module.parameters(), lr=rule.lr, **FUSED)
-        self._feed = Feed(
-            model.samples, session.data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed
-        )
+        self._feed = Feed(model.samples, session.data.batch_size, share=share, seed=session.train.seed)
         self._schedule, self._lr = session.schedule, rule.lr
         self._recorder, self._group = recorder, group
 

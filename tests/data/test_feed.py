@@ -12,6 +12,7 @@ from volary.data.idle import refuse_idle_workers
 from volary.data.memory import InMemory
 from volary.data.order import epoch_order
 from volary.errors import DataError, SettingError
+from volary.sharding.samples import SampleShare
 
 SIZES = st.integers(1, 60)
 BATCHES = st.integers(1, 17)
@@ -24,7 +25,7 @@ def numbered(samples: int) -> InMemory:
 
 
 def feeds(samples: int, batch: int, world: int, **settings) -> list[Feed]:
-    return [Feed(numbered(samples), batch, rank=rank, world_size=world, **settings) for rank in range(world)]
+    return [Feed(numbered(samples), batch, share=SampleShare(rank, world), **settings) for rank in range(world)]
 
 
 def step(of: list[Feed]) -> tuple[list[int], int]:
@@ -128,7 +129,7 @@ def test_no_grown_batch_is_a_small_remainder():
 
 @given(SIZES, BATCHES, WORLDS)
 def test_one_pass_visits_the_validation_samples_once_in_order_in_equally_many_batches(samples, batch, world):
-    passes = [list(one_pass(numbered(samples), batch, rank=r, world_size=world)) for r in range(world)]
+    passes = [list(one_pass(numbered(samples), batch, SampleShare(r, world))) for r in range(world)]
     assert {len(batches) for batches in passes} == {-(-samples // batch)}
     assert sorted(i for batches in passes for b in batches for i in b.targets.tolist()) == list(range(samples))
     assert sum(b.weight * b.total for batches in passes for b in batches) == pytest.approx(samples)

@@ -17,6 +17,7 @@ from volary.data.datasets.user_source import samples_of
 from volary.data.feed import Feed
 from volary.data.skipping import Skipping
 from volary.errors import CorruptSample, DataError
+from volary.sharding.samples import SampleShare
 
 ALONE = threading.Lock()  # what all of these data sets use, and only one thread may use at a time
 
@@ -87,7 +88,7 @@ def test_batches_are_fetched_while_the_consumer_computes_and_no_more_than_two():
 def test_samples_come_in_the_order_of_the_epoch_each_once_by_one_thread_at_a_time(count, size, world, shuffle):
     for rank in range(world):
         dataset = Slow(count)
-        feed = feed_of(dataset, size, rank=rank, world_size=world, shuffle=shuffle)
+        feed = feed_of(dataset, size, share=SampleShare(rank, world), shuffle=shuffle)
         feed.limit(3 * (feed.steps_per_epoch or 0))
         given_out: list[int] = []
         for batch in feed:
@@ -101,7 +102,7 @@ def test_a_resumed_feed_goes_on_with_the_very_next_sample_on_any_number_of_worke
     feed, whole = feed_of(Slow()), feed_of(Slow())
     before = [next(feed).targets.tolist() for _ in range(steps)]
     assert before == [next(whole).targets.tolist() for _ in range(steps)]
-    resumed = [feed_of(Slow(), rank=rank, world_size=2) for rank in range(2)]
+    resumed = [feed_of(Slow(), share=SampleShare(rank, 2)) for rank in range(2)]
     for one in resumed:
         one.restore(feed.state())
     for _ in range(12):

@@ -17,6 +17,7 @@ from volary.data.indexed import BatchRange
 from volary.data.sharing.among import Among
 from volary.data.sharing.portions import LoaderPortions
 from volary.data.sharing.shared import shared
+from volary.sharding.samples import SampleShare
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with fewer cores
 SAMPLES, BATCH = 23, 4
@@ -52,7 +53,7 @@ class AtOnce(Drawn):
 
 def portions_of(data: Any = None, **more: Any) -> LoaderPortions:
     loader = DataLoader(Drawn() if data is None else data, BATCH, **more)
-    found = LoaderPortions(shared(loader, None, None, Among(0, 2, lambda plan: plan)), CPU)
+    found = LoaderPortions(shared(loader, None, None, Among(SampleShare(0, 2), lambda plan: plan)), CPU)
     found.begin(bytes(torch.Generator().manual_seed(5).get_state().tolist()))
     return found
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from volary.data.feed import Feed
 from volary.data.order import WINDOW_BLOCKS, Windows
+from volary.sharding.samples import SampleShare
 
 SAMPLES, BLOCKS = st.integers(1, 3000), st.integers(2, 9)
 
@@ -87,7 +88,7 @@ def test_an_epoch_goes_on_at_any_position_on_other_workers_once_and_without_repl
     seen, state = torch.zeros(count, dtype=torch.uint8), ""
     for world, batches in ((2, 13), (5, 29), (1, 7), (3, 10**6)):
         before, samples = int(seen.sum()), [Many(count) for _ in range(world)]
-        feeds = [Feed(one, count // 101, rank=rank, world_size=world) for rank, one in enumerate(samples)]
+        feeds = [Feed(one, count // 101, share=SampleShare(rank, world)) for rank, one in enumerate(samples)]
         for feed in feeds if state else ():
             feed.restore(json.loads(state))
         for _ in range(batches):
@@ -107,7 +108,7 @@ def test_a_position_among_10_million_is_200_bytes_and_is_found_by_reading_one_ba
     state = json.dumps(first.state() | {"epoch": 3, "position": 8_999_936, "step": 304_687})
     assert len(state) <= 200
     samples = [Many(10_000_000) for _ in range(3)]
-    feeds = [Feed(one, 128, rank=rank, world_size=3) for rank, one in enumerate(samples)]
+    feeds = [Feed(one, 128, share=SampleShare(rank, 3)) for rank, one in enumerate(samples)]
     for feed in feeds:
         feed.restore(json.loads(state))
     found = torch.cat([next(feed).inputs for feed in feeds])

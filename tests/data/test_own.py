@@ -9,6 +9,7 @@ from volary.data.datasets.user_source import UserSource, samples_of
 from volary.data.feed import Feed
 from volary.data.memory import InMemory
 from volary.errors import DataError, SettingError
+from volary.sharding.samples import SampleShare
 
 
 class Squares(Dataset):
@@ -116,7 +117,7 @@ def feed_of(dataset, **settings) -> Feed:
 
 
 def test_workers_share_a_stream_without_loss_or_repetition():
-    feeds = [feed_of(Counting(10), rank=rank, world_size=3) for rank in range(3)]
+    feeds = [feed_of(Counting(10), share=SampleShare(rank, 3)) for rank in range(3)]
     steps = [[next(feed) for feed in feeds] for _ in range(6)]
     shares = [[batch.targets.tolist() for batch in step] for step in steps]
     assert shares[:3] == [[[0, 3], [1], [2]], [[4, 7], [5], [6]], [[8], [9], []]]
@@ -140,7 +141,7 @@ def test_stream_goes_on_where_its_state_was_taken(steps):
     feed = feed_of(Counting(10))
     for _ in range(steps):
         next(feed)
-    resumed = [feed_of(Counting(10), rank=rank, world_size=2) for rank in range(2)]
+    resumed = [feed_of(Counting(10), share=SampleShare(rank, 2)) for rank in range(2)]
     for other in resumed:
         other.restore(feed.state())
     expected = [next(feed) for _ in range(4)]

@@ -24,6 +24,7 @@ from volary.data.sources.synthetic import Synthetic
 from volary.data.sources.text import Text
 from volary.errors import DataError, SettingError
 from volary.network.criteria.classification import Classification
+from volary.sharding.samples import SampleShare
 
 
 class Clips:
@@ -78,7 +79,7 @@ def test_a_run_goes_on_in_buckets_on_another_number_of_workers_and_not_with_othe
     for _ in range(7):
         next(one)
     state, rest = one.state(), [next(one).targets.tolist() for _ in range(20)]
-    three = [Feed(clips(), 10, rank=rank, world_size=3) for rank in range(3)]
+    three = [Feed(clips(), 10, share=SampleShare(rank, 3)) for rank in range(3)]
     for feed in three:
         feed.restore(state)
     for expected in rest:

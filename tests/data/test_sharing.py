@@ -27,6 +27,7 @@ from volary.data.sharing import indexed
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import VolaryError
+from volary.sharding.samples import UNDIVIDED, SampleShare
 
 Pair = collections.namedtuple("Pair", "name values")
 
@@ -79,7 +80,7 @@ def parts(data: Any, world: int = 2, epoch: int = 0, **more: Any) -> list[list[A
     found = []
     for rank in range(world):
         own = data(rank) if callable(data) else data
-        among = Among(rank, world, lambda batches: batches)
+        among = Among(SampleShare(rank, world), lambda batches: batches)
         found.append(list(shared(own, more.get("batch_size"), more.get("shuffle"), among).epoch(epoch)))
     return found
 
@@ -115,7 +116,7 @@ def test_a_loader_that_is_not_shuffled_has_the_shares_of_a_session():
     found = [parts(DataLoader(data, 4), 3, epoch) for epoch in range(2)]
     for rank in range(3):
         samples = samples_of(TensorDataset(data.tensors[0], data.tensors[0]), "d")
-        feed = Feed(samples, 4, rank=rank, world_size=3, shuffle=False)
+        feed = Feed(samples, 4, share=SampleShare(rank, 3), shuffle=False)
         for own in (found[0][rank], found[1][rank]):
             for part in own:
                 batch = next(feed)
@@ -168,7 +169,7 @@ def drawn(make: Any, seed: int, *, fed: bool) -> tuple[list[Any], torch.Tensor]:
     """Three epochs, with other random numbers between the batches; and what is drawn after them."""
     torch.manual_seed(seed)
     loader, found = make(numbers(9)), []
-    own = shared(loader, None, None, Among(0, 1, lambda portion: portion))
+    own = shared(loader, None, None, Among(UNDIVIDED))
     for epoch in range(3):
         for batch in (part.batch for part in own.epoch(epoch)) if fed else loader:
             found.append(batch[0].tolist())
@@ -203,7 +204,7 @@ class TextsOfOneLength(Texts):
 
 def test_reading_processes_read_this_workers_share_alone_and_stay_for_the_next_epoch():
     loader = DataLoader(numbers(10), batch_size=4, num_workers=1, persistent_workers=True, prefetch_factor=3)
-    own = shared(loader, None, None, Among(1, 2, lambda batches: batches))
+    own = shared(loader, None, None, Among(SampleShare(1, 2), lambda batches: batches))
     for left_early in (True, False, False):
         seen = []
         for part in own.epoch(0):
@@ -239,7 +240,8 @@ def test_a_generator_of_the_scripts_own_draws_the_order_that_it_draws_without_vo
 def test_a_sampler_that_goes_on_for_longer_than_anybody_trains_is_drawn_as_it_is_needed():
     data = numbers(9)
     endless = RandomSampler(data, replacement=True, num_samples=10**10, generator=torch.Generator().manual_seed(5))
-    feeding = shared(DataLoader(data, 4, sampler=endless), None, None, Among(1, 2, lambda batches: batches))
+    among = Among(SampleShare(1, 2), lambda batches: batches)
+    feeding = shared(DataLoader(data, 4, sampler=endless), None, None, among)
     some = list(islice(feeding.epoch(0), 5))
     assert [(part.samples, part.total, part.ends_epoch) for part in some] == [(2, 4, False)] * 5
 
@@ -319,9 +321,10 @@ def test_a_distributed_sampler_keeps_its_sharding_and_is_told_the_epoch():
 
 
 def test_len_data_set_and_steps_are_the_loaders():
-    one = shared(DataLoader(numbers(10), batch_size=4), None, None, Among(0, 2, lambda batches: batches))
+    among = Among(SampleShare(0, 2), lambda batches: batches)
+    one = shared(DataLoader(numbers(10), batch_size=4), None, None, among)
     assert (one.steps, len(one.loader.dataset)) == (3, 10)
-    assert shared(DataLoader(Counting(7), 4), None, None, Among(0, 2, lambda batches: batches)).steps is None
+    assert shared(DataLoader(Counting(7), 4), None, None, among).steps is None
 
 
 def test_what_cannot_be_shared_out_is_one_sentence():

@@ -13,6 +13,7 @@ from volary.data.feed import Feed, one_pass
 from volary.data.skipping import Skipping
 from volary.data.sources.images import Images
 from volary.errors import CorruptSample, DataError
+from volary.sharding.samples import SampleShare
 
 
 class Numbers:
@@ -70,7 +71,7 @@ def test_a_feed_counts_what_its_batches_lost_and_names_the_others_rightly():
     batches = [next(feed) for _ in range(3)]
     assert [batch.targets.tolist() for batch in batches] == [[0, 1, 3], [4, 7], [8, 9]]
     assert [(batch.count, batch.lost, batch.total) for batch in batches] == [(3, 1, 4), (2, 2, 4), (2, 0, 2)]
-    feed = Feed(samples, 4, rank=1, world_size=2)
+    feed = Feed(samples, 4, share=SampleShare(1, 2))
     for _ in range(3):
         batch = next(feed)
         assert [feed.number(place) for place in range(batch.count)] == batch.targets.tolist()

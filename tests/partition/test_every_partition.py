@@ -47,7 +47,8 @@ def test_its_settings_are_frozen_and_the_same_ones_give_the_same_part(name):
 def test_all_ranks_know_alike_who_keeps_what_and_each_trained_value_has_keepers_once(name):
     found = [ROOM.load(name)().part(network(), rank, RANKS).holdings for rank in range(RANKS)]
     assert [one.rank for one in found] == list(range(RANKS))
-    assert all(one.keepers == found[0].keepers and one.mesh.size == RANKS for one in found)
+    assert all(one.keepers == found[0].keepers and one.mesh == ROOM.load(name)().mesh(RANKS) for one in found)
+    assert found[0].mesh.size == RANKS
     for parameter, values in (("0.weight", 480), ("0.bias", 80), ("2.weight", 240), ("2.bias", 3)):
         parts = sorted((part for part in found[0].keepers if part.name == parameter), key=lambda part: part.start)
         assert parts[0].start == 0 and parts[-1].end == values

@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 from volary.sharding.groups import Axis, RankMesh, leads
 from volary.sharding.holdings import Holdings
 from volary.sharding.ranges import Range
+from volary.sharding.samples import SampleShare
 
 AXES: tuple[Axis, ...] = ("data", "shard", "pipeline", "tensor")
 meshes = some.builds(RankMesh, *[some.integers(1, 3)] * len(AXES))
@@ -30,6 +31,31 @@ def test_neighbours_are_parts_of_one_layer_before_they_are_anything_else():
     assert mesh.groups("tensor") == [[0, 1], [2, 3]]
     assert mesh.groups("data") == [[0, 2], [1, 3]]
     assert mesh.groups("data", "tensor") == [[0, 1, 2, 3]]
+
+
+@given(meshes)
+def test_ranks_that_hold_parts_of_one_replica_learn_from_the_same_samples_and_others_from_different_ones(mesh):
+    shares = [Holdings(rank, mesh, {}).samples for rank in range(mesh.size)]
+    for replica in mesh.groups("pipeline", "tensor"):
+        assert len({shares[rank] for rank in replica}) == 1
+    for apart in mesh.groups("data", "shard"):
+        assert [shares[rank] for rank in apart] == [SampleShare(place, len(apart)) for place in range(len(apart))]
+
+
+def test_two_tensor_parallel_ranks_of_two_replicas_each_have_half_of_a_batch():
+    shares = [RankMesh(data=2, tensor=2).samples(rank) for rank in range(4)]
+    assert [list(range(6)[share.of(6, 6)]) for share in shares] == [[0, 2, 4], [0, 2, 4], [1, 3, 5], [1, 3, 5]]
+    assert [list(share.run(6, 6)) for share in shares] == [[0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
+
+
+@given(some.integers(0, 40), some.integers(1, 6), some.sampled_from([0, 40]))
+def test_shares_of_a_batch_are_all_of_it_once_about_equal_and_single_samples_only_if_they_may_be(total, count, whole):
+    shares = [SampleShare(number, count) for number in range(count)]
+    for cut in ([range(total)[one.of(total, whole)] for one in shares], [one.run(total, whole) for one in shares]):
+        assert sorted(place for part in cut for place in part) == list(range(total))
+        sizes = [len(part) for part in cut if part]
+        assert max(sizes, default=0) - min(sizes, default=0) <= 1
+        assert whole == 0 or total < 2 or min(sizes) > 1
 
 
 @given(some.integers(1, 5), some.dictionaries(some.text(max_size=3), some.integers(0, 9)))

@@ -19,12 +19,12 @@ from train._behaviours.several_models import gan_in_two_calls, two_optimizers_of
 from train._own_workers import worker_in
 from train._training import OVERLAPPED, session, trained
 from train._user_code import points
-from volary.data.order import share_of
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import NotSaved, RanksDiffer, SettingError, Stopped
 from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
+from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.model import build_model
 from volary.train.own import plain_values
 from volary.train.own.startup import run_script
@@ -212,7 +212,7 @@ def by_hand(workers: int, period: int, *, behind: bool = False) -> dict[str, tor
 
     behind: of a period within an epoch it is added after the next one, to what that has changed.
     """
-    fed = shared(_own_loops.points(), 4, None, Among(0, 1, lambda portion: portion))
+    fed = shared(_own_loops.points(), 4, None, Among(UNDIVIDED))
     models = [_own_loops.network() for _ in range(workers)]
     rules = [torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9) for model in models]
     equal = [own.detach().clone() for own in models[0].parameters()]
@@ -220,7 +220,7 @@ def by_hand(workers: int, period: int, *, behind: bool = False) -> dict[str, tor
     counts, steps = [0] * workers, 0
     for batch in chain.from_iterable(fed.epoch(epoch) for epoch in range(4)):
         for rank, (model, rule) in enumerate(zip(models, rules, strict=True)):
-            share = share_of(rank, workers, batch.total, 0)
+            share = SampleShare(rank, workers).of(batch.total, 0)
             inputs, targets = (part[share] for part in batch.batch)
             rule.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(inputs), targets, reduction="sum")

@@ -45,6 +45,7 @@ from volary.errors import SettingError, VolaryError
 from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
 from volary.sharding.ranges import Range
+from volary.sharding.samples import SampleShare
 from volary.train.model import build_model
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.model.share import Share
@@ -161,7 +162,7 @@ def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_an
 @pytest.mark.parametrize(("loops", "called"), [(1, [0, 3, 4]), (3, [0, 1, 2, 3, 4])])
 def test_a_worker_that_joins_calls_its_first_epoch_0_and_then_follows_the_run_s(loops, called):
     samples = TensorDataset(torch.zeros(SAMPLES, 2))
-    data = shared(samples, BATCH, False, Among(2, 3, lambda plan: plan))
+    data = shared(samples, BATCH, False, Among(SampleShare(2, 3), lambda plan: plan))
     portions, under_way = LoaderPortions(data, torch.device("cpu")), count(2)  # the run is in its third epoch
     portions.begin()
 

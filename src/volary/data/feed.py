@@ -1,6 +1,6 @@
 """The batches of one worker: epoch after epoch, from any position, on any number of workers.
 
-Global batch b of an epoch is `order[b * B : (b + 1) * B]`, rank r of N takes `[r::N]` of it (`share_of`). The position
+Global batch b of an epoch is `order[b * B : (b + 1) * B]`, share r of N is `[r::N]` of it (`SampleShare`). The position
 is counted in samples over all workers, so that it means the same to any number of them: a resize loses nothing.
 Batches may grow (`size`); steps are counted as if they had not, so that so many steps are always as much data. The last
 two grown ones of an epoch have the same size: a remainder of one sample, which the first size never had, would be the
@@ -18,9 +18,9 @@ from torch import Tensor
 from volary.data.batching.batch import Batch
 from volary.data.datasets.stream import Stream
 from volary.data.indexed import BatchRange, IndexedReader, ShareOf
-from volary.data.order import share_of
 from volary.data.sample_names import called
 from volary.errors import DataError, SettingError
+from volary.sharding.samples import UNDIVIDED, SampleShare
 
 if TYPE_CHECKING:
     from volary.data.samples import Samples
@@ -37,12 +37,14 @@ class Feed:
         data: Samples | Stream,
         batch_size: int,
         *,
-        rank: int = 0,
-        world_size: int = 1,
+        share: SampleShare = UNDIVIDED,
         seed: int = 1,
         shuffle: bool = True,
     ) -> None:
-        """batch_size: samples of a step over all workers. The seed decides the order, together with the epoch."""
+        """batch_size: samples of a step over all workers. share: this worker's of them.
+
+        The seed decides the order, together with the epoch.
+        """
         if batch_size < 1:
             raise SettingError(f"data.batch_size is {batch_size}; accepted: 1 or more")
         if isinstance(data, Stream) and shuffle:
@@ -50,7 +52,6 @@ class Feed:
                 f"data.shuffle is true, but {data.name} is a stream, which comes in its own order; accepted: "
                 "data.shuffle=false (a stream may shuffle itself: its set_epoch(epoch) is called before each epoch)"
             )
-        assert 0 <= rank < world_size
         self.epoch = 0  # of the next batch
         self.position = 0  # samples of that epoch that were given out, over all workers
         self.step = 0  # given out since the beginning of the run: batches, if all have `batch_size` samples
@@ -59,7 +60,7 @@ class Feed:
         self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
         self.size = batch_size
         self.called = partial(called, data)  # of the sample with a number in the data, in a sentence
-        self._share = partial(share_of, rank, world_size, whole=batch_size)
+        self._share = partial(share.of, whole=batch_size)
         self._last_step: int | None = None
         self._samples = (
             _OfStream(data) if isinstance(data, Stream) else IndexedReader(data, batch_size, seed=seed, shuffle=shuffle)
@@ -199,9 +200,9 @@ def even(size: int, left: int) -> int:
     return -(-left // 2) if size < left < 2 * size else min(size, left)
 
 
-def one_pass(data: Samples | Stream, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
+def one_pass(data: Samples | Stream, batch_size: int, share: SampleShare = UNDIVIDED) -> Iterator[Batch]:
     """Yield each sample once, in order, shared out as by a feed, to evaluate. All workers get equally many batches."""
-    feed = Feed(data, batch_size, rank=rank, world_size=world_size, shuffle=False)
+    feed = Feed(data, batch_size, share=share, shuffle=False)
     if feed.steps_per_epoch is not None:
         feed.limit(feed.steps_per_epoch)  # nothing is read ahead beyond it
     for batch in feed:

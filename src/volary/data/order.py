@@ -1,4 +1,4 @@
-"""The order of an epoch, and the samples of it that a worker takes: arithmetic alone, the same on every worker.
+"""The order of an epoch: arithmetic alone, the same on every worker.
 
 Samples in memory have one permutation of all of them. Samples in storage are permuted in windows of blocks. A block is
 neighbours, which storage reads together. The blocks are permuted, and so are the samples of every `WINDOW_BLOCKS`
@@ -134,14 +134,3 @@ def seeded(*words: int | str) -> Generator:
     # hashed: seed + epoch would give seed 1 in epoch 1 the order of seed 2 in epoch 0, and torch uses 32 bits alone
     digest = hashlib.sha256("/".join(map(str, words)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:4]))
-
-
-def share_of(rank: int, world_size: int, total: int, whole: int) -> slice:
-    """The samples that `rank` takes of a global batch of `total`: every N-th, from its own on.
-
-    whole: the size of a full batch; 0: single samples are given. If full batches give everyone two samples, a smaller
-    one gives nobody a single one, with which batch norm fails: fewer workers share it.
-    """
-    if total < 2 * world_size <= whole:
-        world_size = max(1, total // 2)
-    return slice(rank, None, world_size) if rank < world_size else slice(0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from volary.sharding.groups import RankMesh
     from volary.sharding.holdings import Holdings
 
 
@@ -63,8 +64,13 @@ class Partition(Protocol):
     lacks: ClassVar[Mapping[Any, str]]
 
     @abstractmethod
+    def mesh(self, ranks: int) -> RankMesh:
+        """How so many ranks lie, whatever the network is: it says which of them learn from the same samples."""
+        ...
+
+    @abstractmethod
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
-        """The part of `module` that `rank` of so many runs; the same holdings on all of them."""
+        """The part of `module` that `rank` of so many runs, which lie as `mesh` says; all have the same holdings."""
         ...
 
 

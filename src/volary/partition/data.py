@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from volary.partition._base import Part, Partition, trained_sizes
+from volary.sharding.groups import RankMesh
 from volary.sharding.holdings import Holdings
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ class WholeNetwork(Partition):
 
     needs: ClassVar[Sequence[str]] = ()
     lacks: ClassVar[Mapping[str, str]] = {}
+
+    def mesh(self, ranks: int) -> RankMesh:
+        return RankMesh(data=ranks)
 
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
         """All of it, which every rank keeps."""

@@ -41,6 +41,9 @@ class Sharded(Partition):
         if self.level not in (1, 2):
             raise SettingError(f"level is {self.level}; accepted: 1 or 2")
 
+    def mesh(self, ranks: int) -> RankMesh:
+        return RankMesh(shard=ranks)
+
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
         """The whole network, of which each rank keeps about as much; the cut depends on sizes and ranks alone."""
         keepers: dict[Range, Sequence[int]] = {}
@@ -52,7 +55,7 @@ class Sharded(Partition):
                     if start < end:
                         keepers[Range(part.name, part.start + start, part.start + end)] = (owner,)
                 at += part.size
-        holdings = Holdings(rank, RankMesh(shard=ranks), keepers)
+        holdings = Holdings(rank, self.mesh(ranks), keepers)
         return Part(module, holdings, frees_gradients=self.level == 2)
 
 

@@ -8,6 +8,8 @@ from dataclasses import astuple, dataclass, fields
 from itertools import product
 from typing import Literal
 
+from volary.sharding.samples import SampleShare
+
 LEADER = 0  # the rank, in each group, that acts for it
 Axis = Literal["data", "shard", "pipeline", "tensor"]
 
@@ -48,3 +50,8 @@ class RankMesh:
             others = tuple(at for name, at in zip(names, place, strict=True) if name not in axes)
             found.setdefault(others, []).append(rank)
         return list(found.values())
+
+    def samples(self, rank: int) -> SampleShare:
+        """The share of each batch that `rank` learns from: the same for ranks that hold parts of one replica."""
+        apart = self.groups("data", "shard")
+        return next(SampleShare(ranks.index(rank), len(ranks)) for ranks in apart if rank in ranks)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from volary.sharding.groups import RankMesh, leads
 from volary.sharding.ranges import Range
+from volary.sharding.samples import SampleShare
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Holdings:
     def leads(self) -> bool:
         """Whether this rank acts for all: writes and says what is to be written and said once."""
         return leads(self.rank)
+
+    @property
+    def samples(self) -> SampleShare:
+        """The share of each batch that this rank learns from."""
+        return self.mesh.samples(self.rank)
 
     @property
     def in_shares(self) -> bool:

@@ -18,7 +18,6 @@ from volary.data.datasets.differing import let_differ
 from volary.data.datasets.lines import Lines
 from volary.data.datasets.stream import Stream
 from volary.data.datasets.user_source import UserSource
-from volary.data.feed import one_pass
 from volary.data.loading.pipeline import Pipeline
 from volary.data.skipping import Skipping
 from volary.errors import BadInput, DataError, SettingError
@@ -31,7 +30,6 @@ from volary.train.uncounted import refusing_filled
 from volary.train.update.uncompiled import spare_the_compiler
 
 if TYPE_CHECKING:
-    from volary.data.batching.batch import Batch
     from volary.data.samples import Samples, Split
     from volary.network.criterion import Criterion
     from volary.session.spec import Session
@@ -138,35 +136,6 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     with _user_code(f"network {name_of(network)!r}", SettingError):
         module = build(_loaded(network), samples.input_shape, classes, **_own(network)).to(device)
     return Model(module, criterion, samples, classes, session)
-
-
-class ValidationBatches:
-    """Makes one rank's batches of validation data. report: called for each sample that cannot be read.
-
-    seen: called with the data after each pass.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        rank: int = 0,
-        world_size: int = 1,
-        report: Callable[[int, str], None] = lambda *_: None,
-        seen: Callable[[Samples | Stream], None] = lambda _: None,
-    ) -> None:
-        self._model, self._rank, self._world_size, self._report, self._seen = model, rank, world_size, report, seen
-        self._samples: Samples | Stream | None = None
-
-    def __call__(self) -> Iterator[Batch]:
-        """One pass over this rank's share. Raises DataError if there is no validation data."""
-        if self._samples is None:
-            self._samples = readable(self._model.session, self._model.validation, self._report)
-        return self._pass(self._samples)
-
-    def _pass(self, samples: Samples | Stream) -> Iterator[Batch]:
-        size = self._model.session.data.batch_size
-        yield from one_pass(samples, size, rank=self._rank, world_size=self._world_size)
-        self._seen(samples)
 
 
 def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:

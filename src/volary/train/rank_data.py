@@ -6,42 +6,72 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.data.datasets.stream import Stream
-from volary.data.feed import Feed
+from volary.data.feed import Feed, one_pass
+from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.corrupt import Corrupt, teller
-from volary.train.model import ValidationBatches, readable, watch_queue
+from volary.train.model import readable, watch_queue
 from volary.train.recording.reads import Reads, tell_dropped
 
 if TYPE_CHECKING:
-    from volary.comm.groups.group import Bulletin, Group
+    from collections.abc import Callable, Iterator
+
+    from volary.comm.groups.group import Bulletin
     from volary.data.batching.batch import Batch
+    from volary.data.samples import Samples
     from volary.train.agreement.votes import Agreed
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
     from volary.train.state.stateful import Stateful
 
 
+class ValidationBatches:
+    """Makes batches of one `share` of the validation data. report: called for each sample that cannot be read.
+
+    seen: called with the data after each pass.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        share: SampleShare = UNDIVIDED,
+        report: Callable[[int, str], None] = lambda *_: None,
+        seen: Callable[[Samples | Stream], None] = lambda _: None,
+    ) -> None:
+        self._model, self._share, self._report, self._seen = model, share, report, seen
+        self._samples: Samples | Stream | None = None
+
+    def __call__(self) -> Iterator[Batch]:
+        """One pass over this rank's share. Raises DataError if there is no validation data."""
+        if self._samples is None:
+            self._samples = readable(self._model.session, self._model.validation, self._report)
+        return self._pass(self._samples)
+
+    def _pass(self, samples: Samples | Stream) -> Iterator[Batch]:
+        yield from one_pass(samples, self._model.session.data.batch_size, self._share)
+        self._seen(samples)
+
+
 class RankData:
-    """A session's data for one rank of `group`, whose ranks have samples of their own.
+    """A session's data for one rank, of which it has a `share`.
 
     bulletin: of all ranks of the run. steps, steps_per_epoch: the run's length and that of an epoch, as the feed counts
     them. growth: lets batches grow, if they may. corrupt: counts samples that cannot be read. validation: makes batches
     of validation data.
     """
 
-    def __init__(self, model: Model, group: Group, bulletin: Bulletin, recorder: Recorder) -> None:
+    def __init__(self, model: Model, share: SampleShare, bulletin: Bulletin, recorder: Recorder) -> None:
         session, data = model.session, model.session.data
         length = None if isinstance(model.samples, Stream) else len(model.samples)
         self.corrupt = Corrupt(length, data.skip_corrupt, recorder, bulletin)
         samples = readable(session, model.samples, self.corrupt.tell)
         watch_queue(recorder, model.samples)
-        place, seed = {"rank": group.rank, "world_size": group.size}, session.train.seed
-        self.feed = Feed(samples, data.batch_size, **place, seed=seed, shuffle=data.shuffle)
+        self.feed = Feed(samples, data.batch_size, share=share, seed=session.train.seed, shuffle=data.shuffle)
         self.steps = session.train.steps or self.feed.steps_in(session.train.epochs or 0)
         self.steps_per_epoch = self.feed.steps_per_epoch or self.steps
         self.feed.limit(self.steps)
         self.growth = data.batch.build(self.feed, recorder)
         lost, dropped = teller(recorder, "test"), partial(tell_dropped, split="test", recorder=recorder)
-        self.validation = ValidationBatches(model, group.rank, group.size, lost, dropped)
+        self.validation = ValidationBatches(model, share, lost, dropped)
         self._reads = Reads(model.samples, recorder)
 
     def parts(self) -> dict[str, Stateful]:

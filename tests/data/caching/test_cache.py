@@ -21,6 +21,7 @@ from volary.data.sources.mix import Mix
 from volary.data.sources.packed import PackedShards
 from volary.errors import SettingError
 from volary.session.spec import Cache, Session
+from volary.sharding.samples import SampleShare
 from volary.storage.retrying import RETRIES
 from volary.train.recording.reads import Reads
 from volary.train.recording.recorder import Recorder
@@ -142,7 +143,7 @@ def test_a_data_set_that_nobody_uses_makes_room_and_one_in_use_does_not(tmp_path
 def both_halves(rank, world_size, folder):
     """The reads of two epochs, in which workers have other shares."""
     samples = opened(folder, Cache(memory="1MB"))
-    feed, found = Feed(samples, 8, rank=rank, world_size=world_size), []
+    feed, found = Feed(samples, 8, share=SampleShare(rank, world_size)), []
     for epoch in range(2):
         import torch.distributed as dist
 

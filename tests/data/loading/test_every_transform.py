@@ -20,6 +20,7 @@ from volary.data.transforms.random_crop import RandomCrop
 from volary.data.transforms.random_resized_crop import RandomResizedCrop
 from volary.data.transforms.resize import Resize
 from volary.errors import DataError, SettingError
+from volary.sharding.samples import SampleShare
 
 PAGE = Path(__file__).parents[3] / "docs" / "data.md"
 SMALL = {"size": 8}
@@ -156,7 +157,7 @@ def inputs_of(
 ) -> dict[tuple[int, int], torch.Tensor]:
     """What each sample is in each epoch."""
     samples = Images(folder=folder, transforms=(Resize(size=10), RandomCrop(size=8), Flip()), **settings).open("train")
-    feed = Feed(samples, 6, rank=rank, world_size=world)
+    feed = Feed(samples, 6, share=SampleShare(rank, world))
     feed.limit(epochs * (feed.steps_per_epoch or 0))
     return {(batch.epoch, feed.number(place)): batch.inputs[place] for batch in feed for place in range(batch.count)}
 

@@ -30,10 +30,10 @@ from volary.data.loading.pipeline import Pipeline, Scale
 from volary.data.loading.processes import PIECES
 from volary.data.loading.readers import Readers
 from volary.data.loading.slots import Slots
-from volary.data.order import share_of
 from volary.data.skipping import Skipping
 from volary.data.sources.packed import PackedShards
 from volary.session.spec import Cache
+from volary.sharding.samples import SampleShare
 from volary.train.recording.reads import Reads
 from volary.train.recording.recorder import Recorder
 
@@ -59,7 +59,7 @@ def test_a_feed_gives_the_same_batches_whatever_the_number_of_processes(
     try:
         for rank in range(world):
             data = opened(samples, cache_bytes=cached * 10**6)
-            feed = Feed(data, batch, rank=rank, world_size=world)
+            feed = Feed(data, batch, share=SampleShare(rank, world))
             position = min(at * batch, samples - 1) // batch * batch
             feed.restore(feed.state() | {"position": position, "step": position // batch})
             feed.limit(2 * (feed.steps_per_epoch or 0))
@@ -71,7 +71,7 @@ def test_a_feed_gives_the_same_batches_whatever_the_number_of_processes(
                 order = next(expected).targets
                 mine = [index for b in batches if b.epoch == epoch for index in b.targets.tolist()]
                 steps = [order[start : start + batch] for start in range(0 if epoch else position, samples, batch)]
-                shares = [step[share_of(rank, world, len(step), whole=batch)].tolist() for step in steps]
+                shares = [step[SampleShare(rank, world).of(len(step), batch)].tolist() for step in steps]
                 assert mine == [index for share in shares for index in share]
             assert not cached or bool(data._maker._cached.any())
             assert len(batches) < 3 or cached or len(pids(data)) == count

@@ -15,9 +15,9 @@ from volary.data.datasets.mixed import together
 from volary.data.feed import Feed, one_pass
 from volary.data.loading import pipeline
 from volary.data.loading.pipeline import Pipeline, Scale
-from volary.data.order import share_of
 from volary.data.skipping import Skipping
 from volary.errors import CorruptSample, DataError
+from volary.sharding.samples import SampleShare
 
 
 class Numbered:
@@ -68,7 +68,7 @@ def test_a_feed_gives_the_same_batches_whatever_the_number_of_threads(samples, b
     try:
         for rank in range(world):
             records = Numbered(samples)
-            feed = Feed(opened(records, cache_bytes=cached * 10**6), batch, rank=rank, world_size=world)
+            feed = Feed(opened(records, cache_bytes=cached * 10**6), batch, share=SampleShare(rank, world))
             feed.limit(2 * (feed.steps_per_epoch or 0))
             batches = list(feed)
             assert [values(b.inputs) for b in batches] == [b.targets.tolist() for b in batches]
@@ -78,19 +78,19 @@ def test_a_feed_gives_the_same_batches_whatever_the_number_of_threads(samples, b
                 order = next(expected).targets
                 mine = [index for b in batches if b.epoch == epoch for index in b.targets.tolist()]
                 steps = [order[at : at + batch] for at in range(0, samples, batch)]
-                shares = [step[share_of(rank, world, len(step), whole=batch)].tolist() for step in steps]
+                shares = [step[SampleShare(rank, world).of(len(step), batch)].tolist() for step in steps]
                 assert mine == [index for share in shares for index in share]
     finally:
         torch.set_num_threads(before)
 
 
 def test_resuming_on_another_number_of_workers_gives_every_sample_once_and_reads_no_batch_again():
-    feeds = [Feed(opened(Numbered(1000)), 30, rank=rank, world_size=3) for rank in range(3)]
+    feeds = [Feed(opened(Numbered(1000)), 30, share=SampleShare(rank, 3)) for rank in range(3)]
     seen = [i for _ in range(9) for feed in feeds for i in next(feed).targets.tolist()]
     state = feeds[0].state()
     assert len(str(state)) <= 200
     records = [Numbered(1000) for _ in range(2)]
-    resumed = [Feed(opened(one), 30, rank=rank, world_size=2) for rank, one in enumerate(records)]
+    resumed = [Feed(opened(one), 30, share=SampleShare(rank, 2)) for rank, one in enumerate(records)]
     for feed in resumed:
         feed.restore(state)
         feed.limit(feed.steps_per_epoch or 0)

@@ -20,6 +20,7 @@ from volary.data.skipping import Skipping
 from volary.data.sources.images import Images
 from volary.data.sources.packed import PackedShards
 from volary.errors import CorruptSample, DataError
+from volary.sharding.samples import SampleShare
 
 COUNT = 300
 
@@ -70,7 +71,7 @@ def test_an_epoch_of_a_pack_has_every_sample_once_on_any_number_of_workers(folde
     pixels = {tuple(expected.fetch(torch.tensor([i]))[0].view(-1)[:12].tolist()): i for i in range(COUNT)}
     seen = []
     for rank in range(3):
-        feed = Feed(PackedShards(folder=tmp_path, cache_mb=0).open("train"), 32, rank=rank, world_size=3)
+        feed = Feed(PackedShards(folder=tmp_path, cache_mb=0).open("train"), 32, share=SampleShare(rank, 3))
         feed.limit(feed.steps_per_epoch or 0)
         seen += [
             pixels[tuple(row.view(-1)[:12].tolist())] for batch in feed for row in batch.to(torch.device("cpu")).inputs

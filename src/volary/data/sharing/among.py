@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from volary.data.batching.no_samples import without_rows
-from volary.data.order import share_of
 from volary.errors import DataError
+from volary.sharding.samples import SampleShare
 
 Batches = list[list[Any]]  # the indices of an epoch, or of a portion of one
 _AS_THE_USER_SAID = (
@@ -38,16 +38,18 @@ class BatchShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Among:
-    """The workers that share. alike: gives every worker rank 0's batches. pairs: nobody is to have a single sample."""
+    """The workers that share. own: what this one has of each batch.
 
-    rank: int
-    world_size: int
-    alike: Callable[[Batches], Batches]
+    alike: gives every worker rank 0's batches; None: there is one worker. pairs: nobody is to have a single sample.
+    """
+
+    own: SampleShare
+    alike: Callable[[Batches], Batches] | None = None
     pairs: Callable[[], bool] = lambda: True
 
     def share(self, total: int, whole: int) -> slice:
         """This worker's, of a batch of so many samples. whole: those of a full batch."""
-        return share_of(self.rank, self.world_size, total, whole if self.pairs() else 0)
+        return self.own.of(total, whole if self.pairs() else 0)
 
 
 STAND_IN = 2  # times a sample is in a batch whose rows are left out

@@ -73,10 +73,11 @@ class SharedIndices:
 
     def _portions(self, drawing: Iterator[list[Any]]) -> Iterator[Batches]:
         """The epoch's batches, as many at a time as workers draw at once."""
-        if self._among.world_size == 1 or self.shuffled is False:
+        alike = self._among.alike
+        if alike is None or self.shuffled is False:
             yield from ([batch] for batch in drawing)
             return
-        while portion := self._among.alike(list(islice(drawing, PORTION))):
+        while portion := alike(list(islice(drawing, PORTION))):
             yield portion
             if len(portion) < PORTION:
                 return

@@ -15,14 +15,14 @@ class SharedAlready:
     """See `volary.data.sharing.among.SharedData`. batch_size is this worker's, as the script has it."""
 
     def __init__(self, loader: Any, among: Among) -> None:
-        self.loader, self._among, self.workers = loader, among, among.world_size
+        self.loader, self.workers = loader, among.own.count
         self.steps: int | None = len(loader)
         sampler: Any = loader.sampler if isinstance(loader.sampler, DistributedSampler) else loader.batch_sampler
         self._sampler = sampler
-        if (sampler.num_replicas, sampler.rank) != (among.world_size, among.rank):
+        if (sampler.num_replicas, sampler.rank) != (among.own.count, among.own.number):
             raise BadInput(
                 f"the DistributedSampler shares among {sampler.num_replicas} as rank {sampler.rank}, and this is rank "
-                f"{among.rank} of {among.world_size} workers; accepted: num_replicas=worker.world_size and "
+                f"{among.own.number} of {among.own.count} workers; accepted: num_replicas=worker.world_size and "
                 "rank=worker.rank, or no DistributedSampler at all, since worker.feed shares"
             )
 
@@ -32,4 +32,4 @@ class SharedAlready:
         for step, batch in enumerate(self.loader):
             mine = min(self.loader.batch_size or left, left)
             left -= mine
-            yield BatchShare(batch, mine, mine * self._among.world_size, step + 1 == self.steps)
+            yield BatchShare(batch, mine, mine * self.workers, step + 1 == self.steps)

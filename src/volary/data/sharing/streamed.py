@@ -8,8 +8,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from volary.data.order import share_of
 from volary.data.sharing.among import STAND_IN, Among, BatchShare, begin_epoch, kept, stand_in, with_last
+from volary.sharding.samples import SampleShare
 
 
 class SharedStream:
@@ -22,7 +22,7 @@ class SharedStream:
             loader.dataset,
             batch_size=loader.batch_size,
             drop_last=loader.drop_last,
-            collate_fn=_OwnShare(loader.collate_fn, among.rank, among.world_size, loader.batch_size * among.pairs()),
+            collate_fn=_OwnShare(loader.collate_fn, among.own, loader.batch_size * among.pairs()),
             **kept(loader),
         )
 
@@ -37,12 +37,11 @@ class _OwnShare:
     """Collates a worker's share of a batch: (batch, its samples, those of all). It may run in a reading process."""
 
     collate: Callable[[Any], Any]
-    rank: int
-    world_size: int
+    own: SampleShare
     whole: int
 
     def __call__(self, samples: list[Any]) -> tuple[Any, int, int]:
-        mine = samples[share_of(self.rank, self.world_size, len(samples), self.whole)]
+        mine = samples[self.own.of(len(samples), self.whole)]
         return self.collate(mine or stand_in(samples)), len(mine), len(samples)
 
 

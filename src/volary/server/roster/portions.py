@@ -14,6 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from volary.server.protocol.messages import Portion
+from volary.sharding.samples import SampleShare
 
 
 class RemainingSamples(Struct, frozen=True):
@@ -181,21 +182,15 @@ class Portions:
     def _deal_batch(self, epoch: int, start: int, end: int) -> None:
         """Cut one batch, or what is left of it, in a portion for each worker."""
         workers = sorted(self._queues)
-        size = end - start
+        size, whole = end - start, self.plan.batch_size
         self.offered += 1
-        pieces = len(workers)
         if not self.plan.in_step:  # small rests are not cut any smaller
-            pieces = ceil(size / ceil(self.plan.batch_size / pieces))
             workers.sort(key=lambda worker: len(self._queues[worker]))
-            workers = workers[:pieces]
-        elif size < 2 * pieces <= self.plan.batch_size:  # batch norm refuses a single sample
-            pieces = max(1, size // 2)
+            workers, whole = workers[: ceil(size / ceil(whole / len(workers)))], 0
         for place, worker in enumerate(workers):
             self._numbers += 1
-            bounds = (start, start)
-            if place < pieces:
-                bounds = start + size * place // pieces, start + size * (place + 1) // pieces
-            self._queues[worker].append(Portion(self._numbers, epoch, *bounds))
+            own = SampleShare(place, len(workers)).run(size, whole)
+            self._queues[worker].append(Portion(self._numbers, epoch, start + own.start, start + own.stop))
 
     def _dealable(self, epoch: int) -> int:
         """Samples of this epoch that the run is to learn from."""

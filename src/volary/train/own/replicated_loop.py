@@ -112,14 +112,15 @@ class ReplicatedLoop:
         for (known, *how), feed in self._fed:  # one that is fed in each epoch goes on where it was
             if known is data and how == [batch_size, shuffle]:
                 return feed
-        together = partial(called_by_all, self, self._recorder)
-        among = Among(self.rank, self.size, partial(of_first, together=together), self._have_batch_norm)
+        alike = partial(of_first, together=partial(called_by_all, self, self._recorder))
+        share = self._script.strategy.partition.mesh(self.size).samples(self.rank)
+        among = Among(share, alike if self.size > 1 else None, self._have_batch_norm)
         kept = shared(data, batch_size, shuffle, among)
         size = getattr(kept.loader, "batch_size", None)
-        if self._replicas_differ and size is not None and size < self.size and not isinstance(kept, SharedAlready):
+        if self._replicas_differ and size is not None and size < share.count and not isinstance(kept, SharedAlready):
             raise SettingError(
                 f"batch_size is {size}, and with workers whose parameters differ each learns from samples of its own; "
-                f"accepted: {self.size} or more, a sample a worker"
+                f"accepted: {share.count} or more, a sample a worker"
             )
         feed = LoopFeed(kept, self._share, self._recorder, self._device, self._follow)
         self._fed.append(((data, batch_size, shuffle), feed))

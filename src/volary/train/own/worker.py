@@ -162,7 +162,9 @@ class Worker:
         agreeing = partial(self._together, "evaluate")
         with self._recorder.called("worker.evaluate"):
             group = self._loop.peers("evaluate")
-        among = Among(group.rank, group.size, partial(of_first, together=self._together))
+        share = self._script.strategy.partition.mesh(group.size).samples(group.rank)
+        alike = partial(of_first, together=self._together)
+        among = Among(share, alike if group.size > 1 else None)
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         models, recorder = self._loop.models, self._recorder
         with self._loop.consensus("evaluate"), self._in_evaluation():

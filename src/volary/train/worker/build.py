@@ -55,7 +55,7 @@ def assemble(
     session = model.session
     part = session.strategy.partition.part(model.module, group.rank, group.size)
     replicas = group.along(part.holdings.mesh, "data", "shard")
-    data = RankData(model, replicas, group.bulletin, recorder)
+    data = RankData(model, part.holdings.samples, group.bulletin, recorder)
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
     precision, state = Precision(session.train.precision, device), StrategyState()
     update = update_of(model, precision, Paced(session.schedule, data.feed), data.steps)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from volary.data.sharing.among import Among
 from volary.data.sharing.portions import LoaderPortions
 from volary.data.sharing.shared import shared
+from volary.sharding.samples import SampleShare
 from volary.train.state.seeds import restore_generators
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def portions_of(
     data: Any, batch_size: int | None, shuffle: bool | None, *, rank: int, workers: int, device: torch.device
 ) -> LoaderPortions:
     """What the roster hands out of data that `worker.feed` was given on worker `rank`. Raises what `shared` raises."""
-    return LoaderPortions(shared(data, batch_size, shuffle, Among(rank, workers, lambda plan: plan)), device)
+    among = Among(SampleShare(rank, workers), lambda plan: plan)
+    return LoaderPortions(shared(data, batch_size, shuffle, among), device)
 
 
 class ServedFeed:
