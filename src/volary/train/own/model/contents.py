@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,7 +22,7 @@ _EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 class Contents:
     """The parts, parameters and buffers of `model` as they are now; cheap to compare with those of later.
 
-    trained: parameters that are. sparse: those whose gradients hold a few rows only.
+    trained: parameters that are. sparse: those whose gradients hold a few rows only. ids: of all parameters.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -31,26 +30,31 @@ class Contents:
         # what is compiled by TorchScript cannot be changed, and looks new each time
         scripted = [part for part in model.modules() if isinstance(part, torch.jit.ScriptModule)]
         parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
-        self._parts = [(part, _ids(part._modules), _ids(part._parameters)) for part in parts]
+        self._parts = [
+            (part, list(map(id, dict.values(part._modules))), list(map(id, dict.values(part._parameters))))
+            for part in parts
+        ]
         self._fixed = [buffer for part in scripted for buffer in part.buffers(recurse=False)]
         parameters = list(model.parameters())
         self.trained = [parameter for parameter in parameters if parameter.requires_grad]
         self._frozen = [parameter for parameter in parameters if not parameter.requires_grad]
         self._kinds = [(parameter, parameter.dtype, parameter.device) for parameter in self.trained]
         self._names = {id(parameter): name for name, parameter in named_parameters(model)}
+        self.ids = self._names.keys()
         self._agreed: list[tuple[nn.Module, str, Tensor]] = []  # buffers, as they were when all workers had them
         self.remember_buffers()
         self.sparse = [part.weight for part in model.modules() if isinstance(part, _EMBEDDINGS) and part.sparse]
 
     def __contains__(self, parameter: Tensor) -> bool:
-        return id(parameter) in self._names
+        return id(parameter) in self.ids
 
     def changed(self) -> str:
         """Say what layers or parameters have changed; "" if none have. A parameter that was frozen has not."""
         for part, children, own in self._parts:
-            if _ids(part._modules) != children:
+            # a dictionary's own values: one that waits for parameters is not to wait here
+            if list(map(id, dict.values(part._modules))) != children:
                 return f"{self._name(part)} has other layers"
-            if _ids(part._parameters) != own:
+            if list(map(id, dict.values(part._parameters))) != own:
                 return f"{self._name(part)} has other parameters"
         for parameter in self._frozen:
             if parameter.requires_grad:
@@ -60,10 +64,10 @@ class Contents:
                 return f"{self._names[id(parameter)]} is {parameter.dtype} on {parameter.device} now"
         return ""
 
-    def buffers(self) -> Iterator[Tensor]:
-        """Yield the buffers that the model has now: it may assign new ones."""
-        own = (buffer for part, _, _ in self._parts for buffer in part._buffers.values() if buffer is not None)
-        yield from {id(buffer): buffer for buffer in chain(self._fixed, own)}.values()
+    def buffers(self) -> list[Tensor]:
+        """The buffers that the model has now: it may assign new ones."""
+        own = [buffer for part, _, _ in self._parts for buffer in part._buffers.values() if buffer is not None]
+        return list({id(buffer): buffer for buffer in (*self._fixed, *own)}.values())
 
     def remember_buffers(self) -> None:
         """Remember the buffers of now, which all workers have alike."""
@@ -75,7 +79,7 @@ class Contents:
         """Take those of the first rank. A collective call. rests: this worker's are of a batch without samples."""
         if rests:
             self._with_samples()
-        for together in messages(list(self.buffers())):
+        for together in messages(self.buffers()):
             take_all_from_first(together, group)
         self.remember_buffers()
 
@@ -93,8 +97,3 @@ class Contents:
 def as_one(models: Sequence[nn.Module]) -> nn.Module:
     """All of some models as one network: itself if it is the only one, else by the order in which they were given."""
     return models[0] if len(models) == 1 else torch.nn.ModuleList(models)
-
-
-def _ids(held: Any) -> list[int]:
-    # a dictionary's own values: one that waits for parameters is not to wait here
-    return [id(value) for value in (dict.values(held) if isinstance(held, dict) else held.values())]

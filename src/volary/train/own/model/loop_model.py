@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
-    from volary.train.own.early.early_steps import EarlySteps
-    from volary.train.own.model.contents import Contents
-    from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState
 
 
@@ -39,6 +36,7 @@ class LoopModel:
     group: of this model alone. passes: backward passes of a step; gradients agree after the last, or when they are
     used. state: what a checkpoint brings and takes. summed: the loss is a sum over samples, no mean. early: the
     optimiser whose updates may come as late as under the next forward. beside: a group for what all say meanwhile.
+    contents: what the model held when it was distributed last. strategy: how its replicas stay one.
     """
 
     def __init__(
@@ -214,7 +212,7 @@ class LoopModel:
 
     def _distribute(self) -> None:
         self.agreement.begin()
-        self._now = distribute(
+        self._now = now = distribute(
             self.model,
             self._run,
             self._group.within(f"version {next(self._versions)}"),
@@ -224,20 +222,7 @@ class LoopModel:
             self._early_optimizer,
             ModelCallbacks(self._reached, self._look, self.weight, self.settle, self._why_own),
         )
-
-    @property
-    def contents(self) -> Contents:
-        """What the model held when it was distributed last."""
-        return self._now.contents
-
-    @property
-    def strategy(self) -> Voting:
-        """How replicas of the model stay one."""
-        return self._now.strategy
-
-    @property
-    def _early(self) -> EarlySteps | None:
-        return self._now.early
+        self.contents, self.strategy, self._early = now.contents, now.strategy, now.early
 
     def _why_own(self) -> str:
         return "" if self._lent else self.period.own_copy

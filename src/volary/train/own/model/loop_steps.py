@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,14 +59,17 @@ class LoopSteps:
 
     def _of(self, optimizer: Optimizer) -> list[LoopModel]:
         """The models that it updates. Raises BadInput if it has parameters beside theirs."""
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
-        found = [model for model in self._models if any(one in model for one in parameters)]
-        strange = [one for one in parameters if found and not any(one in model for model in found)]
-        if strange and self._group.size > 1:
+        parameters = {id(one): one for group in optimizer.param_groups for one in group["params"]}
+        found = [model for model in self._models if not model.contents.ids.isdisjoint(parameters)]
+        strange: Set[int] = parameters.keys() if found and self._group.size > 1 else set()
+        for model in found:
+            strange = strange - model.contents.ids
+        if strange:
+            shape = next(tuple(one.shape) for number, one in parameters.items() if number in strange)
             raise BadInput(
-                f"{type(optimizer).__name__} holds a parameter of shape {tuple(strange[0].shape)} that no distributed "
-                "model has, so that workers would not agree on it; accepted: parameters of models that "
-                "worker.distribute was given, each in a module"
+                f"{type(optimizer).__name__} holds a parameter of shape {shape} that no distributed model has, so that "
+                "workers would not agree on it; accepted: parameters of models that worker.distribute was given, each "
+                "in a module"
             )
         return found
 
