@@ -385,6 +385,9 @@ def test_rows_are_counted_of_layers_that_could_send_factors_while_they_are_train
     copy.deepcopy(module)(words, image)
     assert rows.seen() == {"table.weight": 10, "mix.weight": 24, "large.weight": 20, "unused.weight": 0}
     assert rows.seen() == {"table.weight": 0, "mix.weight": 0, "large.weight": 0, "unused.weight": 0}
+    with torch.autocast("cpu", torch.bfloat16):
+        module(words, image)
+    assert rows.seen() == {"table.weight": 10, "mix.weight": 0, "large.weight": 0, "unused.weight": 0}
     rows.remove()
     module(words, image)
     assert not any(rows.seen().values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
@@ -88,6 +89,22 @@ def test_a_loop_of_one_s_own_has_the_same_choice_before_its_first_step(workers):
     first, second = ([row[:3] for row in one["data"]["table"]] for one in (own, given))
     assert first == second
     assert {way for _, way, _ in first} == {"onebit", "exact"}
+
+
+def in_fewer_bits(rank: int, world_size: int) -> list[Trained]:
+    """Links so slow that factors would be chosen, and layers that hand over none under autocast."""
+    with_figures(SLOW)
+    row_blocks.LARGE_BYTES = 2**13
+    given = (wide(codec="auto", steps=2), wide(codec="none", steps=2))
+    fewer = [replace(one, train=replace(one.train, precision="bf16")) for one in given]
+    return [quickly(rank, world_size, one, str(number)) for number, one in enumerate((given[0], *fewer))]
+
+
+def test_under_autocast_no_layer_is_chosen_to_travel_as_factors(workers):
+    whole, auto, none = workers(2, in_fewer_bits)[0]
+    assert "factors" in ways(whole.events("ways")[0]).values(), "in fp32 they are"
+    assert auto.events("ways") == [] or set(ways(auto.events("ways")[0]).values()) == {"exact"}
+    assert auto.losses == none.losses
 
 
 def compared(rank: int, world_size: int, one: Session) -> list[dict[str, list[Trained]]]:

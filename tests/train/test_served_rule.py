@@ -303,3 +303,11 @@ def test_a_learning_rate_that_changes_holds_for_updates_beyond_some_samples(tmp_
     for name, gradient in given.items():
         torch.testing.assert_close(lost[0][name], gradient)
         torch.testing.assert_close(lost[1][name], 0.5 * gradient)
+
+
+def test_auto_pushes_factors_of_layers_that_compute_in_their_own_type_alone():
+    strategy = {"exchange": {"name": "server"}, "codec": "auto"}
+    for precision, names in {"fp32": {"factors", "exact"}, "bf16": {"exact"}}.items():
+        of = session("Wide", of={"bits": 32}, strategy=strategy, train={"precision": precision})
+        found = laid_out(of, build_model(of, torch.device("cpu")).module, 2).representations
+        assert {one.name for one in found} == names

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 
 from volary.exchange.gradients import row_blocks
 from volary.exchange.gradients.factor_hooks import outer_layers
+from volary.exchange.gradients.plain_layers import in_type_of
 from volary.naming import named_parameters
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class RowCounter:
     """Counts the rows that the candidates in `module` work on in forward passes that are trained on.
 
     Candidates: large fully connected layers, embeddings, 1 x 1 convolutions, each with a weight of its own.
+    Rows that are computed in another type than the weight's, as under autocast, do not count: there are no factors.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -114,8 +116,8 @@ class _Counter:
     def __init__(self, width: int) -> None:
         self._width, self.rows = width, 0
 
-    def __call__(self, _layer: nn.Module, _inputs: Any, output: Tensor) -> None:
-        if torch.is_grad_enabled():
+    def __call__(self, layer: nn.Module, inputs: Any, output: Tensor) -> None:
+        if torch.is_grad_enabled() and in_type_of(cast("Tensor", layer.weight), inputs[0] if inputs else output):
             self.rows += output.numel() // self._width
 
     def __reduce__(self) -> Any:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from volary.errors import SettingError
 from volary.exchange.gradients.factor_payload import INDEX
-from volary.exchange.gradients.plain_layers import lookers, plain_layers, watched
+from volary.exchange.gradients.plain_layers import in_type_of, lookers, plain_layers, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,9 +143,7 @@ class FactorHook:
         """Whether the layer computes what it says, and all that is trained of it is in the bucket."""
         weight = self._layer._parameters["weight"]
         assert weight is not None
-        if inputs.is_floating_point() and (
-            torch.is_autocast_enabled(inputs.device.type) or inputs.dtype != weight.dtype
-        ):
+        if not in_type_of(weight, inputs):
             return False
         own = [one for one in self._layer._parameters.values() if one is not None and one.requires_grad]
         return weight.requires_grad and all(id(one) in self._own for one in own)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,6 +25,16 @@ def plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, nn.Parameter]]:
         weight = own.get("weight")
         if weight is not None and alone and "forward" not in vars(part):
             yield part, weight
+
+
+def in_type_of(weight: Tensor, inputs: Tensor) -> bool:
+    """Whether a layer computes with `inputs` in the type of its `weight`: neither under autocast nor converted.
+
+    weight and inputs have any shapes. A layer that looks up rows by integers always does.
+    """
+    if not inputs.is_floating_point():
+        return True
+    return inputs.dtype == weight.dtype and not torch.is_autocast_enabled(inputs.device.type)
 
 
 Hook = Callable[["Tensor"], None]

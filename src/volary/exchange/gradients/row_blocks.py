@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from volary.exchange.gradients.blockwise import BlockwiseConvolution, BlockwiseLinear
-from volary.exchange.gradients.plain_layers import looked_at, plain_layers, watched
+from volary.exchange.gradients.plain_layers import in_type_of, looked_at, plain_layers, watched
 from volary.exchange.gradients.plan import row_values
 
 if TYPE_CHECKING:
@@ -39,8 +39,11 @@ class RowBlocks:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Compute what the layer's own forward computes."""
         layer: Any = self.layer
-        plain = torch.is_autocast_enabled(inputs.device.type) or inputs.dtype != self.slot.parameter.dtype
-        if plain or not torch.is_grad_enabled() or self._dimensions not in (None, inputs.dim()):
+        if (
+            not in_type_of(self.slot.parameter, inputs)
+            or not torch.is_grad_enabled()
+            or self._dimensions not in (None, inputs.dim())
+        ):
             output: Tensor = type(layer).forward(layer, inputs)
             return output
         self.uses += 1

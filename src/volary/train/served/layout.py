@@ -84,14 +84,16 @@ def lay_out(session: Session, module: nn.Module) -> Layout:
     build, elementwise = update_rule(session)
     if isinstance(build([torch.zeros(1)]), torch.optim.LBFGS):
         raise SettingError("optimizer LBFGS evaluates the loss several times a step; accepted with servers: any other")
-    return cut_network(session.strategy, module, session.data.batch_size, elementwise=elementwise)
+    # under autocast no layer hands over factors
+    samples = session.data.batch_size if session.train.precision == "fp32" else 0
+    return cut_network(session.strategy, module, samples, elementwise=elementwise)
 
 
 def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, *, elementwise: bool) -> Layout:
     """Cut a network for the servers of a strategy.
 
-    batch_size: samples of a global batch. elementwise: the update rule may be given parts of a parameter. Raises
-    SettingError for a tensor that does not lie densely in memory.
+    batch_size: samples of a global batch, 0 if none of its gradients may travel as factors. elementwise: the update
+    rule may be given parts of a parameter. Raises SettingError for a tensor that does not lie densely in memory.
     """
     trained = [(name, parameter) for name, parameter in named_parameters(module) if parameter.requires_grad]
     chunk_mb = strategy.bucket_mb if elementwise else WHOLE_MB
