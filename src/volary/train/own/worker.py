@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.utils.data import DataLoader
 
+from volary.comm.groups.tensor_messages import TensorMessages
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
@@ -41,6 +42,7 @@ class Worker:
         self.device = device
         self._loop, self._script, self._recorder = loop, script, recorder
         self._barriers = count()
+        self._channel: TensorMessages | None = None
         self._evaluating = False
         self._weighed: float | None = None  # within an evaluation
         self._together = partial(together.called_by_all, loop, recorder)
@@ -143,6 +145,17 @@ class Worker:
         """Return all workers' values, by rank: tensors of one type and any shape, or numbers, text, lists and dicts."""
         with self._together("gather") as group:
             return together.gathered(value, group)
+
+    def channel(self) -> TensorMessages:
+        """Connections of this worker to all others, for layers that communicate; all workers call it alike.
+
+        It is handed to the layers of `volary.network.blocks.communication`; one serves them all. Raises BadInput where
+        workers come and go.
+        """
+        with self._recorder.called("worker.channel"):
+            if self._channel is None:
+                self._channel = TensorMessages(self._loop.peers("channel"), self.device)
+            return self._channel
 
     def barrier(self) -> None:
         """Wait until all workers are here, and all updates are done; with `consistency: local` a period ends."""
