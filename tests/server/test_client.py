@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from volary.server.client.client import NONE_YET, Client, Held, HeldAll, Installed, RequestRefused, Send
+from volary.server.client.client import NONE_YET, Client, Held, HeldAll, Installed, RequestRefused, SendToServer
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Slice
@@ -57,7 +57,7 @@ class Servers(RuleBasedStateMachine):
     def do(self, actions):
         for action in actions:
             match action:
-                case Send(server, header):
+                case SendToServer(server, header):
                     assert server in self.view[SLICES[header.slice].shard]
                     self.connections[server].append(header)
                 case Held(number, clock):
@@ -225,7 +225,7 @@ def values(number, sent, version, snapshot=0):
 
 def test_a_push_goes_to_all_replicas_and_is_held_once_all_say_so(served):
     header = Header(MessageKind.PUSH, 0, 7, 5, 4, Form.ENCODED, used=1, length=3)
-    assert served.push(0, 5, 4, 1, Form.ENCODED, 3) == [Send(0, header), Send(1, header)]
+    assert served.push(0, 5, 4, 1, Form.ENCODED, 3) == [SendToServer(0, header), SendToServer(1, header)]
     assert served.received(0, held(0, 5)) == served.received(0, held(0, 5)) == []
     assert served.received(1, held(0, 5)) == [Held(0, 5)]
 

@@ -15,7 +15,7 @@ from simulation._processes import Process
 from simulation._server import BEAT_S, SAVE_S, VALUE_BYTES, Server
 from volary.driver.watching.worker_status import WorkerBeat
 from volary.run.verdict import Verdict
-from volary.server.client.client import Action, Client, HeldAll, Installed, RequestRefused, Send
+from volary.server.client.client import Action, Client, HeldAll, Installed, RequestRefused, SendToServer
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.messages import (
     Ask,
@@ -308,7 +308,7 @@ class Worker:
     def _do(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Send(number, header):
+                case SendToServer(number, header):
                     self._send(self.ports.get(number), header)
                 case HeldAll(clock):
                     self._held(clock)

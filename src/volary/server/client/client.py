@@ -19,7 +19,7 @@ ASKED = (MessageKind.PUSH, MessageKind.PULL, MessageKind.SET)
 
 
 @dataclass(frozen=True)
-class Send:
+class SendToServer:
     """Send a header to a server; behind that of a push the contribution's values."""
 
     server: int
@@ -66,7 +66,7 @@ class RequestRefused:
 
 
 Event: TypeAlias = Held | HeldAll | Installed | RequestRefused
-Action: TypeAlias = Send | Event
+Action: TypeAlias = SendToServer | Event
 
 
 @dataclass
@@ -227,7 +227,7 @@ class Client:
         for server in self._servers(push.header.slice):
             if server in self._connected and server not in push.sent and server not in push.held_by:
                 push.sent.add(server)
-                actions.append(Send(server, push.header))
+                actions.append(SendToServer(server, push.header))
         return actions
 
     def _settle(self, push: _Push) -> list[Action]:
@@ -253,7 +253,7 @@ class Client:
         pull.asked = Header(
             MessageKind.PULL, pull.slice, self._worker, clock, pull.wanted, form, pull.snapshot, length=0
         )
-        return [Send(server, pull.asked)]
+        return [SendToServer(server, pull.asked)]
 
     def _form(self, number: int, server: int) -> Form:
         """Differences are to what this server gave last, which nobody else's values must have come over."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.errors import PeerLost, VolaryError
-from volary.server.client.client import Event, Held, Installed, RequestRefused, Send
+from volary.server.client.client import Event, Held, Installed, RequestRefused, SendToServer
 from volary.server.client.connection import ServerConnection
 from volary.server.protocol.header import Header, MessageKind
 
@@ -190,7 +190,7 @@ class Link:
 
     def _do(self, actions: Iterable[Action]) -> None:
         for action in actions:
-            if isinstance(action, Send):
+            if isinstance(action, SendToServer):
                 self._queue(action.server, action.header)
                 continue
             if isinstance(action, Held):
