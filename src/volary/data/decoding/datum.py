@@ -11,9 +11,7 @@ from volary.data.decoding.decoder import Array
 from volary.data.decoding.images import ImageDecoder
 from volary.data.decoding.pixels import PIXELS_LIMIT
 from volary.data.records.records import Bytes, refuse_large
-
-_VARINT, _LENGTH = 0, 2
-_FIXED = {1: 8, 5: 4}  # bytes of the wire types that are skipped
+from volary.protobuf import LENGTH, VARINT, fields, signed
 
 
 @dataclass(frozen=True)
@@ -33,47 +31,24 @@ class Datum:
 
 
 _NAMES = {1: "channels", 2: "height", 3: "width", 4: "data", 5: "label", 7: "encoded"}
-_FLOAT_DATA = 6
+_DATA, _FLOAT_DATA = 4, 6
 
 
 def parsed(record: Bytes) -> Datum:
     """The message in these bytes; nothing is copied. Raises ValueError if it is cut or something else."""
-    view, place = memoryview(record), 0
-    fields: dict[str, int | memoryview] = {}
-    while place < len(view):
-        tag, place = _varint(view, place)
-        number, wire = tag >> 3, tag & 7
-        value: int | memoryview = 0
-        if wire == _VARINT:
-            value, place = _varint(view, place)
-            value -= (value >> 63) << 64  # of negative numbers it has the two's complement
-        elif wire == _LENGTH:
-            length, place = _varint(view, place)
-            value, place = view[place : place + length], place + length
-        elif wire in _FIXED:
-            place += _FIXED[wire]
-        else:
-            raise ValueError(f"wire type {wire} at byte {place}: no Datum")
-        if place > len(view):
-            raise ValueError("the Datum is truncated")
-        if number in _NAMES:
-            if (wire == _LENGTH) != (number == 4):
-                raise ValueError(f"field {number} has wire type {wire}: no Datum")
-            fields[_NAMES[number]] = value
-        elif number == _FLOAT_DATA:
-            fields["floats"] = True
-    return Datum(**fields)  # type: ignore[arg-type]
-
-
-def _varint(view: memoryview, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if place >= len(view) or shift > 63:
-            raise ValueError("the Datum is truncated")
-        byte = view[place]
-        value, place, shift = value | (byte & 127) << shift, place + 1, shift + 7
-        if byte < 128:
-            return value, place
+    found: dict[str, int | memoryview] = {}
+    try:
+        for number, wire, value in fields(record):
+            if number in _NAMES:
+                if wire != (LENGTH if number == _DATA else VARINT):
+                    raise ValueError(f"wire type {wire} of field {number}")
+                found[_NAMES[number]] = signed(value) if isinstance(value, int) else value
+            elif number == _FLOAT_DATA:
+                found["floats"] = True
+    except ValueError as error:
+        cut = str(error) == "truncated"
+        raise ValueError("the Datum is truncated" if cut else f"{error}: no Datum") from None
+    return Datum(**found)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,1 @@
+"""Caffe's files as messages: text (prototxt) and bytes (caffemodel, binaryproto, solverstate), read and written."""

@@ -1,0 +1,1 @@
+"""Which fields Caffe's messages have: names, numbers, types and defaults."""
