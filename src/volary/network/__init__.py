@@ -1,6 +1,7 @@
 """Networks, losses and flows: what is computed, on however many devices. Guide: docs/networks.md
 
 zoo/ and losses/ hold the published ones, one file per name; blocks/ and criteria/ the torch code that they build from.
+graph/ has the form of networks that are lists of layers, layers/ and fillers/ what these are made of.
 Nothing here imports torch before something is built; `volary.network.flow` does, and is imported by workers only.
 """
 

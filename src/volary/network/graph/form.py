@@ -1,0 +1,56 @@
+"""The form that networks have before they are modules: layers and edges by name, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from volary.network.layers._base import LayerKind
+
+Phase = Literal["train", "evaluate"]
+PHASES: tuple[Phase, ...] = ("train", "evaluate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedLayer:
+    """One layer of a graph.
+
+    name: its path, parts separated by dots, under which the module has its parameters; two layers may have one name if
+    each is of another phase, and then share their parameters. inputs, outputs: names of edges; an output with the name
+    of an input is a new version of that edge (a layer "in place"). phase: when it runs; None: always. shares: some of
+    its parameters to names; all parameters with one such name are one parameter. place: where it was written, for
+    messages.
+    """
+
+    name: str
+    kind: LayerKind
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    phase: Phase | None = None
+    shares: Mapping[str, str] = field(default_factory=dict)
+    place: str = field(default="", compare=False)
+
+    def runs_in(self, phase: Phase) -> bool:
+        """Whether the layer is part of the network in this phase."""
+        return self.phase in (None, phase)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """A network: its layers, in any order, the edges that it is fed, and those that it gives.
+
+    An output whose layers do not run in a phase is left out in that phase: so auxiliary answers are for training only.
+    place: where it was written, for messages.
+    """
+
+    layers: tuple[NamedLayer, ...]
+    inputs: tuple[str, ...] = ("input",)
+    outputs: tuple[str, ...] = ()
+    place: str = field(default="", compare=False)
+
+    def with_values(self, **values: Any) -> Graph:
+        """The graph with numbers for the words in its layers' settings: `classes=10` for `outputs: classes`."""
+        layers = (replace(layer, kind=layer.kind.with_values(values)) for layer in self.layers)
+        return replace(self, layers=tuple(layers))
