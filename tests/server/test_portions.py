@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from volary.server.protocol.messages import Portion
-from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples, samples_of
+from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples
+from volary.sharding.epochs import Epochs
 
 
 def plan(samples: int, batch_size: int, epochs: int = 1, **more) -> PortionPlan:
-    return PortionPlan(samples=samples, batch_size=batch_size, limit=epochs * samples, **more)
+    return PortionPlan(epochs=Epochs(samples, batch_size), limit=epochs * samples, **more)
 
 
 def dealt(portions: Portions, worker: int) -> Portion | None:
@@ -78,8 +79,7 @@ class Crew:
 
 PLANS = st.builds(
     lambda samples, size, epochs, part, form: PortionPlan(
-        samples=samples,
-        batch_size=size,
+        epochs=Epochs(samples, size),
         limit=max(1, samples * epochs - part % samples),
         steals=form == 0,
         epoch_share=0.75 if form == 2 else None,
@@ -104,8 +104,8 @@ def test_every_sample_is_used_exactly_once_also_across_a_resume_with_other_worke
     for act in after:
         resumed.act(*act)
     resumed.finish_all()
-    epochs = -(-how.limit // how.samples)
-    every = [(epoch, sample) for epoch in range(epochs) for sample in range(how.samples)]
+    epochs = -(-how.limit // how.epochs.samples)
+    every = [(epoch, sample) for epoch in range(epochs) for sample in range(how.epochs.samples)]
     assert seen == Counter(every[: how.limit])
     assert resumed.portions.exhausted
     left = [(epoch, n) for epoch, start, end in resumed.portions.left().ranges for n in range(start, end)]
@@ -187,7 +187,7 @@ def test_who_has_finished_its_part_waits_for_the_end_of_the_epoch():
 
 @given(st.integers(1, 50), st.integers(1, 20), st.integers(0, 30))
 def test_steps_and_samples_translate_into_each_other(samples, size, steps):
-    assert plan(samples, size).steps(samples_of(steps, samples, size)) == steps
+    assert Epochs(samples, size).steps_of(Epochs(samples, size).samples_of(steps)) == steps
 
 
 def test_what_a_checkpoint_keeps_is_short():
@@ -200,9 +200,9 @@ def test_what_a_checkpoint_keeps_is_short():
 
 
 def test_what_is_left_of_an_epoch_is_dealt_up_to_the_runs_limit():
-    portions = Portions(PortionPlan(samples=40, batch_size=10, limit=65), RemainingSamples(2, [(1, 20, 40)]))
+    portions = Portions(PortionPlan(epochs=Epochs(40, 10), limit=65), RemainingSamples(2, [(1, 20, 40)]))
     portions.join(0)
     first = dealt(portions, 0)
     assert (first.epoch, first.start, first.end) == (1, 20, 25)
     assert portions.exhausted
-    assert Portions(PortionPlan(samples=40, batch_size=10, limit=60), RemainingSamples(2, [(1, 20, 40)])).exhausted
+    assert Portions(PortionPlan(epochs=Epochs(40, 10), limit=60), RemainingSamples(2, [(1, 20, 40)])).exhausted

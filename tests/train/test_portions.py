@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from volary.consistency.bsp import Bsp
-from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.loading.pipeline import Pipeline
+from volary.data.loading.scale import Scale
 from volary.data.skipping import Skipping
 from volary.server.protocol.messages import EvaluatePiece, Learn, Portion
+from volary.sharding.epochs import Epochs
 from volary.train.coordinator import EvaluateTask, LearnTask
 from volary.train.recording.recorder import Recorder
 from volary.train.served.by_roster import ByRoster, LearningSettings, SessionFlow
@@ -99,7 +101,7 @@ def by_roster(roster: Roster, numbers: Numbers) -> ByRoster:
     cpu = torch.device("cpu")
     each = {"seed": 1, "shuffle": False, "parts": 2, "counted": lambda targets: float(len(targets))}
     reader = SessionPortions(samples, BATCH, cpu, Recorder(0), **each)
-    settings = LearningSettings(consistency=Bsp(), batch_size=BATCH, seed=1, lr=lambda _: 0.1)
+    settings = LearningSettings(consistency=Bsp(), epochs=Epochs(SAMPLES, BATCH), seed=1, lr=lambda _: 0.1)
     return ByRoster(
         settings,
         work=roster,

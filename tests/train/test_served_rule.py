@@ -21,6 +21,7 @@ from volary.server.shards.actions import Apply
 from volary.server.shards.buffer_pool import Offer
 from volary.server.shards.slice_store import PendingContribution, SliceStore
 from volary.session.spec import Session
+from volary.sharding.epochs import Epochs
 from volary.sharding.ranges import Range
 from volary.train.model import Model, build_model, update_rule
 from volary.train.served.layout import Layout, lay_out
@@ -271,7 +272,7 @@ def test_the_servers_clock_counts_batches_as_one_device_does(samples: int, step:
         def factor(self, step: int, steps: int) -> float:
             return float(step)
 
-    assert Clock(Told(), SAMPLES, BATCH, 100).factor(samples) == step
+    assert Clock(Told(), Epochs(SAMPLES, BATCH), 100).factor(samples) == step
 
 
 def test_a_rule_that_needs_the_loss_again_is_refused() -> None:

@@ -20,6 +20,7 @@ from volary.data.datasets.stream import Stream
 from volary.data.indexed import BatchRange, IndexedReader, ShareOf
 from volary.data.sample_names import called
 from volary.errors import DataError, SettingError
+from volary.sharding.epochs import Epochs
 from volary.sharding.samples import UNDIVIDED, SampleShare
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ class Feed:
         )
 
     @property
+    def epochs(self) -> Epochs | None:
+        """The epochs that it goes through; None for a stream that does not say its length."""
+        return None if self.samples is None else Epochs(self.samples, self.batch_size)
+
+    @property
     def samples(self) -> int | None:
         """Samples of an epoch over all workers; None for a stream that does not say."""
         return self._samples.length
@@ -81,7 +87,7 @@ class Feed:
     @property
     def steps_per_epoch(self) -> int | None:
         """Steps of an epoch, the last of which may be smaller; None for a stream that does not say its length."""
-        return None if self.samples is None else -(-self.samples // self.batch_size)
+        return None if self.epochs is None else self.epochs.steps
 
     def steps_in(self, epochs: float) -> int:
         """Steps of so many epochs, which may be a fraction; at least 1. Raises SettingError if that is unknown."""
@@ -106,14 +112,14 @@ class Feed:
         assert self._last_step is not None
         if self.step >= self._last_step:
             return 0
-        if self.samples is None or self.steps_per_epoch is None:
+        if self.epochs is None:
             return -(-(self._last_step - self.step) * self.batch_size // self.size)
-        epochs, steps = divmod(self._last_step, self.steps_per_epoch)
-        end = steps * self.batch_size  # in the epoch that the limit lies in
-        if self.epoch >= epochs:
+        last, end = self.epochs.end_of(self._last_step)
+        if self.epoch >= last:
             return -((self.position - end) // self.size)
-        whole = -(-self.samples // self.size)
-        return -((self.position - self.samples) // self.size) + (epochs - self.epoch - 1) * whole - (-end // self.size)
+        grown = Epochs(self.epochs.samples, self.size)
+        rest = -((self.position - grown.samples) // self.size)
+        return rest + (last - self.epoch - 1) * grown.steps - (-end // self.size)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -140,12 +146,10 @@ class Feed:
 
     def _coming(self, size: int) -> Iterator[BatchRange]:
         """The next batch, of `size` samples, and those after it up to the limit, as long as they keep their size."""
-        samples, per_epoch = self.samples, self.steps_per_epoch
-        if samples is None or per_epoch is None:
+        if self.epochs is None:
             return
-        epochs, steps = divmod(self._last_step or 0, per_epoch)
-        epoch, start, last = self.epoch, self.position, steps * self.batch_size
-        while self._last_step is None or epoch < epochs or (epoch == epochs and start < last):
+        epoch, start, samples = self.epoch, self.position, self.epochs.samples
+        while self._last_step is None or (epoch, start) < self.epochs.end_of(self._last_step):
             end = min(start + size, samples)
             yield BatchRange(epoch, start, end)
             epoch, start = (epoch + 1, 0) if end == samples else (epoch, end)

@@ -50,9 +50,7 @@ class ReadPortion:
 
 
 class PortionReader(Protocol):
-    """Reads portions. samples: of an epoch."""
-
-    samples: int
+    """Reads samples in portions."""
 
     def expect(self, portions: Sequence[BatchRange]) -> None:
         """Announce the portions that are read next, in this order: reading and decoding beside training may begin."""

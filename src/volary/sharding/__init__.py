@@ -1,1 +1,1 @@
-"""One map of who has what: ranges of parameters, and which ranks hold, own and share them. Nothing here does I/O."""
+"""One map of who has what: ranges of parameters, shares of samples, and whose they are. Nothing here does I/O."""

@@ -9,7 +9,8 @@ import torch
 
 from data.loading._digits import Digits
 from volary.data.loading import choice, pipeline
-from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.loading.pipeline import Pipeline
+from volary.data.loading.scale import Scale
 from volary.data.records.records import hashed
 
 

@@ -16,7 +16,8 @@ from data.loading._numbered import InStore, always, opened, pids, values  # noqa
 from volary.data.caching.cached import through_cache
 from volary.data.feed import Feed
 from volary.data.loading import pipeline
-from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.loading.pipeline import Pipeline
+from volary.data.loading.scale import Scale
 from volary.session.spec import Cache
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads make all batches")

@@ -26,9 +26,10 @@ from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
 from volary.data.loading import choice, pipeline
 from volary.data.loading.forked import divided, most_slots
-from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.loading.pipeline import Pipeline
 from volary.data.loading.processes import PIECES
 from volary.data.loading.readers import Readers
+from volary.data.loading.scale import Scale
 from volary.data.loading.slots import Slots
 from volary.data.skipping import Skipping
 from volary.data.sources.packed import PackedShards

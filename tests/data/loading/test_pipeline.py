@@ -14,7 +14,8 @@ from data.loading._digits import Digits
 from volary.data.datasets.mixed import together
 from volary.data.feed import Feed, one_pass
 from volary.data.loading import pipeline
-from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.loading.pipeline import Pipeline
+from volary.data.loading.scale import Scale
 from volary.data.skipping import Skipping
 from volary.errors import CorruptSample, DataError
 from volary.sharding.samples import SampleShare

@@ -59,3 +59,13 @@ def batch_memory(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     # whoever copies it waits for the end (non_blocking=False): the memory is used again as soon as the batch is gone
     pinned: Array = torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, pin_memory=True).numpy()
     return pinned
+
+
+def filled_up(samples: list[Array], empty: Array) -> Array:
+    """Put arrays together, with zeros at the ends of smaller ones. empty (0, ...): what becomes of none."""
+    if not samples:
+        return empty
+    found = np.zeros((len(samples), *np.max([sample.shape for sample in samples], axis=0)), empty.dtype)
+    for row, sample in zip(found, samples, strict=True):
+        row[tuple(map(slice, sample.shape))] = sample
+    return found

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.data.decoding.decoder import Decoder
-    from volary.data.loading.pipeline import Pipeline, Scale
+    from volary.data.loading.pipeline import Pipeline
+    from volary.data.loading.scale import Scale
     from volary.data.records.records import Records
     from volary.data.samples import Split
 
@@ -50,7 +51,7 @@ class ImageSettings:
         """Return the scale that makes inputs of decoded bytes: a mean and a deviation for each channel."""
         import torch
 
-        from volary.data.loading.pipeline import Scale
+        from volary.data.loading.scale import Scale
 
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return Scale(1 / (255 * std), -mean / std)

@@ -16,7 +16,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,11 +24,12 @@ from torch import Tensor
 
 from volary.data.data_names import renumber
 from volary.data.decoding.decoder import Array, Decoder
-from volary.data.loading.ahead import Made, batch_memory
+from volary.data.loading.ahead import Made, batch_memory, filled_up
 from volary.data.loading.choice import Decoding, microseconds, only_threads, rather_threads
 from volary.data.loading.forked import Forked, MakeRows, most_slots
 from volary.data.loading.readers import Readers
 from volary.data.loading.sample_maker import SampleMaker
+from volary.data.loading.scale import Scale
 from volary.data.loading.slots import Slots
 from volary.data.loading.threads import Threads
 from volary.data.loading.transforming import Varied
@@ -47,26 +47,6 @@ _SHARED_BYTES = 2 * 2**30  # of addresses for batches that processes make; memor
 _LEAST_SLOTS = 4  # what the consumer has, what is made, what is made next, and one that was dropped
 _LEAST_USED = 2  # of them, unless the consumer keeps batches: what it has, and what is made
 _GROWTH = 8  # by which a batch may exceed the first one; processes make no larger ones
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Images (n, height, width, channels) uint8 become (n, channels, height, width) float32, value * scale + shift."""
-
-    scale: float | Tensor
-    shift: float | Tensor
-
-    def shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape (channels, height, width) of a sample (height, width, channels) afterwards."""
-        height, width, channels = sample
-        return channels, height, width
-
-    def __call__(self, batch: Tensor) -> Tensor:
-        """Always new memory, in the order of its dimensions."""
-        planes = batch.permute(0, 3, 1, 2)
-        # in one go: twice as fast as channels first and values then
-        values = torch.empty(planes.shape).copy_(planes).mul_(self.scale)
-        return values if isinstance(self.shift, float) and self.shift == 0.0 else values.add_(self.shift)
 
 
 class Pipeline:
@@ -213,7 +193,8 @@ class Pipeline:
             if row in made.problems:
                 raise _anew(made.problems[row])
         if self.pad:
-            return torch.from_numpy(self._filled_up([made.out[row] for row in rows])), targets
+            empty = np.empty((0, *self._maker.shape), self._maker.dtype)
+            return torch.from_numpy(filled_up([made.out[row] for row in rows], empty)), targets
         return self._lent(made) if isinstance(rows, range) else torch.from_numpy(made.out[rows]), targets
 
     def _may_begin(self, rows: int) -> bool:
@@ -266,14 +247,6 @@ class Pipeline:
         if progress.disk:
             self._readers.begin()
         return bool(progress.reports or progress.again)
-
-    def _filled_up(self, samples: list[Array]) -> Array:
-        """Put arrays together, with zeros at the ends of smaller ones."""
-        largest = np.max([sample.shape for sample in samples], axis=0) if samples else self._maker.shape
-        found = np.zeros((len(samples), *largest), self._maker.dtype)
-        for row, sample in zip(found, samples, strict=True):
-            row[tuple(map(slice, sample.shape))] = sample
-        return found
 
     def _lent(self, made: Made) -> Tensor:
         """The batch itself; its memory is used again once nobody has it any more."""

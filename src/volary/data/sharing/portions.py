@@ -22,6 +22,7 @@ from volary.data.sharing.indexed import SharedIndices
 from volary.data.sharing.loader_reading import reading
 from volary.data.sharing.replayed import ReplayedOrder
 from volary.errors import BadInput
+from volary.sharding.epochs import Epochs
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +55,9 @@ class LoaderPortions:
                 "worker.feed was given data that does not take each sample once an epoch, by index; accepted with "
                 "exchange=server: a data set with __getitem__ and __len__, or a DataLoader of one, shuffled or not"
             )
-        self.loader, self.batch_size = shared.loader, int(shared.loader.batch_size)
+        self.loader, size = shared.loader, int(shared.loader.batch_size)
         whole = len(self.loader.dataset)
-        self.samples = whole // self.batch_size * self.batch_size if self.loader.drop_last else whole
+        self.epochs = Epochs(whole // size * size if self.loader.drop_last else whole, size)
         self._device = device
         self.order: ReplayedOrder | None = None  # once samples are handed out, or the run is resumed
         self.epoch = -1  # the newest that was read of
@@ -135,8 +136,9 @@ class LoaderPortions:
 
     def _following(self, span: BatchRange) -> Iterator[BatchRange]:
         """The same share of the epoch's batches after that of `span`."""
-        while (start := span.start + self.batch_size) < self.samples:
-            span = BatchRange(span.epoch, start, min(span.end + self.batch_size, self.samples))
+        size, samples = self.epochs.batch_size, self.epochs.samples
+        while (start := span.start + size) < samples:
+            span = BatchRange(span.epoch, start, min(span.end + size, samples))
             yield span
 
     def _numbers(self, span: BatchRange) -> torch.Tensor:

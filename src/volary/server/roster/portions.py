@@ -14,6 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from volary.server.protocol.messages import Portion
+from volary.sharding.epochs import Epochs
 from volary.sharding.samples import SampleShare
 
 
@@ -33,13 +34,12 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PortionPlan:
-    """samples: of an epoch. batch_size: samples of a global batch, of which each worker's portion is a share.
+    """epochs: of batches of which each worker's portion is a share. limit: samples that the run learns from.
 
-    limit: samples that the run learns from. steals, epoch_share: see `volary.server.roster.closing.ConsistencyModel`.
+    steals, epoch_share: see `volary.server.roster.closing.ConsistencyModel`.
     """
 
-    samples: int
-    batch_size: int
+    epochs: Epochs
     limit: int
     steals: bool = True
     epoch_share: float | None = None
@@ -48,17 +48,6 @@ class PortionPlan:
     def in_step(self) -> bool:
         """Each worker has a portion of each batch, an empty one if it must be: all do the same number of steps."""
         return not self.steals and self.epoch_share is None
-
-    def steps(self, used: int) -> int:
-        """Whole batches that so many used samples are, where the last one of each epoch may be smaller."""
-        epochs, rest = divmod(used, self.samples)
-        return epochs * ceil(self.samples / self.batch_size) + rest // self.batch_size
-
-
-def samples_of(steps: int, samples: int, batch_size: int) -> int:
-    """Samples that so many batches are: the inverse of `PortionPlan.steps`."""
-    epochs, rest = divmod(steps, ceil(samples / batch_size))
-    return epochs * samples + min(rest * batch_size, samples)
 
 
 class Portions:
@@ -127,7 +116,7 @@ class Portions:
         waiting += [portion for _, portion in self._given.values()]
         ranges = [(portion.epoch, portion.start, portion.end) for portion in waiting] + self._undealt
         if self._epoch:  # beyond the end of this run, which may be further when it is resumed
-            ranges.append((self._epoch - 1, self._dealable(self._epoch - 1), self.plan.samples))
+            ranges.append((self._epoch - 1, self._dealable(self._epoch - 1), self.plan.epochs.samples))
         return RemainingSamples(self._epoch, list(_joined(sorted(ranges))))
 
     def _find(self, worker: int) -> tuple[deque[Portion], int | None] | None:
@@ -168,7 +157,7 @@ class Portions:
         if self.plan.epoch_share is not None:
             ranges = self._collected() + ranges
         for span in ranges:
-            for batch in _batches(*span, self.plan.batch_size):
+            for batch in _batches(*span, self.plan.epochs.batch_size):
                 self._deal_batch(*batch)
 
     def _collected(self) -> list[tuple[int, int, int]]:
@@ -182,7 +171,7 @@ class Portions:
     def _deal_batch(self, epoch: int, start: int, end: int) -> None:
         """Cut one batch, or what is left of it, in a portion for each worker."""
         workers = sorted(self._queues)
-        size, whole = end - start, self.plan.batch_size
+        size, whole = end - start, self.plan.epochs.batch_size
         self.offered += 1
         if not self.plan.in_step:  # small rests are not cut any smaller
             workers.sort(key=lambda worker: len(self._queues[worker]))
@@ -194,7 +183,7 @@ class Portions:
 
     def _dealable(self, epoch: int) -> int:
         """Samples of this epoch that the run is to learn from."""
-        return max(0, min(self.plan.samples, self.plan.limit - epoch * self.plan.samples))
+        return max(0, min(self.plan.epochs.samples, self.plan.limit - epoch * self.plan.epochs.samples))
 
 
 def _batches(epoch: int, start: int, end: int, size: int) -> Iterator[tuple[int, int, int]]:

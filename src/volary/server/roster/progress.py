@@ -34,10 +34,11 @@ from volary.server.roster.counters import RosterCounters
 from volary.server.roster.gradient_norms import GradientNorms
 from volary.server.roster.members import Member, Members
 from volary.server.roster.outgoing import Outgoing
-from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples, samples_of
+from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples
 from volary.server.roster.replicas import Replicas
 from volary.server.roster.snapshots import CheckpointStore, Measure, Snapshots
 from volary.server.roster.work import NOTHING_COUNTED, Closed, WorkScheduler
+from volary.sharding.epochs import Epochs
 
 Outcome = Literal["finished", "stopped"]
 WorkReport: TypeAlias = Computed | Done | Evaluated | Figures | Saved  # what a worker sends of its work
@@ -113,12 +114,11 @@ class RunProgress:
         state: RosterState,
         around: RosterContext,
     ) -> None:
-        batch_size = hello.batch_size or settings.batch_size
-        per_epoch = -(-hello.samples // batch_size)
+        epochs = Epochs(hello.samples, hello.batch_size or settings.batch_size)
+        per_epoch = epochs.steps
         self.plan = PortionPlan(
-            samples=hello.samples,
-            batch_size=batch_size,
-            limit=samples_of(settings.steps(per_epoch), hello.samples, batch_size),
+            epochs=epochs,
+            limit=epochs.samples_of(settings.steps(per_epoch)),
             steals=model.steals,
             epoch_share=model.epoch_share,
         )
@@ -148,7 +148,7 @@ class RunProgress:
     @property
     def steps(self) -> int:
         """Whole batches that all updates so far have learnt from."""
-        return self.plan.steps(self.work.samples)
+        return self.plan.epochs.steps_of(self.work.samples)
 
     @property
     def over(self) -> bool:
@@ -280,9 +280,9 @@ class RunProgress:
     def corrupt(self) -> str:
         """Why the run cannot go on with its data; empty while it can. Says once of each epoch what it lost."""
         for epoch, lost in self.work.lost.items():
-            if lost > self._skip_corrupt * self.plan.samples:
+            if lost > self._skip_corrupt * self.plan.epochs.samples:
                 return (
-                    f"{lost} of {self.plan.samples} samples of the train part could not be read, more than "
+                    f"{lost} of {self.plan.epochs.samples} samples of the train part could not be read, more than "
                     f"data.skip_corrupt ({self._skip_corrupt:g} of an epoch) allows; `volary show` lists them all"
                 )
             if lost and not self._warned_lost:

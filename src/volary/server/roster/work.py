@@ -165,7 +165,8 @@ class WorkScheduler:
         if not (plan.in_step and portions):
             return self.samples
         first = portions[0]  # which may come again, when later ones have been learnt from
-        return max(self.samples, first.epoch * plan.samples + first.start // plan.batch_size * plan.batch_size)
+        batch = plan.epochs.batch_at(first.start)
+        return max(self.samples, first.epoch * plan.epochs.samples + batch.start)
 
     def _portions_at(self, clock: int) -> int:
         """How many make a contribution; the same for all workers that begin this clock."""
@@ -246,7 +247,7 @@ class WorkScheduler:
         for task in late:
             self._again(task)
         # workers divide by the samples of a batch: what becomes of it is the mean over what counted
-        worth = self.portions.plan.batch_size if step.whole else used
+        worth = self.portions.plan.epochs.batch_size if step.whole else used
         scale = worth / counted if counted else 1.0
         self.number += 1
         contributions, without = step.contributions, (*step.dropped, *step.left_out)

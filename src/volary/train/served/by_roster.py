@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from volary.network.flow import Flow
     from volary.server.protocol.messages import Portion
     from volary.server.protocol.norms import ClipNorm
+    from volary.sharding.epochs import Epochs
     from volary.train.recording.histograms import Histograms
     from volary.train.recording.recorder import Recorder
     from volary.train.served.replica import ServedReplica
@@ -41,20 +42,19 @@ if TYPE_CHECKING:
 class LearningSettings:
     """How a worker learns from the portions that the roster gives it.
 
-    batch_size: samples of a global batch. seed: of each contribution's random numbers; None: the loop is the user's,
+    epochs: of all workers. seed: of each contribution's random numbers; None: the loop is the user's,
     who draws their own, and goes through it also where a batch has no sample for this worker. skips: a loss that is no
     number is left out, and does not end the run. lr: the learning rate, given the samples that the run learns from
-    before; change_rate: called with a new one. rates: sends it to the servers. steps_per_epoch: of all workers.
+    before; change_rate: called with a new one. rates: sends it to the servers.
     """
 
     consistency: Consistency
-    batch_size: int
+    epochs: Epochs
     seed: int | None
     lr: Callable[[int], float]
     change_rate: Callable[[float], object] = lambda _: None  # a loop of one's own is asked for no other
     rates: Callable[[], tuple[float, ...]] = tuple
     skips: bool = False
-    steps_per_epoch: int = 1
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,8 @@ class ByRoster:
     @property
     def part_of_batch(self) -> float:
         """This worker's samples of the newest part's batch, by those of all workers."""
-        portion, size = self.portion, self._settings.batch_size
-        first = portion.start // size * size
-        return (portion.end - portion.start) / (min(first + size, self._reader.samples) - first)
+        portion = self.portion
+        return (portion.end - portion.start) / len(self._settings.epochs.batch_at(portion.start))
 
     def __iter__(self) -> Iterator[Task]:
         """Yield the tasks that the roster gives, until it says that the run is over."""
@@ -148,12 +147,13 @@ class ByRoster:
     @property
     def ends_epoch(self) -> bool:
         """Whether the newest part is of an epoch's last batch."""
-        return self.portion.start >= (self._reader.samples - 1) // self.batch_size * self.batch_size
+        epochs = self._settings.epochs
+        return epochs.batch_at(self.portion.start).stop == epochs.samples
 
     @property
     def batch_size(self) -> int:
         """Samples of a full batch of all workers."""
-        return self._settings.batch_size
+        return self._settings.epochs.batch_size
 
     def weighed(self, part: MicroBatch, counted: float, weight: float | None = None) -> MicroBatch:
         """The part, of whose loss the loop says that it is a mean over `counted`. weight: of gradients, if another."""
@@ -167,7 +167,7 @@ class ByRoster:
         self._expect(self._unread)  # now the roster has had the time of a forward pass to say what comes next
         self._loss_known = self._loss_known and loss is not None
         self._counted += part.counted
-        self._loss += (loss or 0.0) * (part.counted / self._settings.batch_size)
+        self._loss += (loss or 0.0) * (part.counted / self.batch_size)
         finite, clock = isfinite(self._loss), self._learn.clock
         if part.last or not finite:
             self._say_computed(finite=finite)
@@ -214,12 +214,12 @@ class ByRoster:
         if not self._wanted:
             return
         if isfinite(self._loss):
-            self._replica.step(self._oldest_next, self._counted / self._settings.batch_size)
+            self._replica.step(self._oldest_next, self._counted / self.batch_size)
         last = self._portions[-1]
         record_step(
             self._recorder,
             self._replica,
-            epoch=last.epoch + last.end / self._reader.samples,
+            epoch=last.epoch + last.end / self._settings.epochs.samples,
             samples=self._count() - self._lost + (carried or 0),
             loss=self._mean() if self._loss_known and self._counted else nan,
             lr=self._settings.lr(task.samples),
@@ -285,7 +285,7 @@ class ByRoster:
         local = self._settings.consistency.at(0, 0.0).updates
         if self._histograms is not None:
             self._histograms.end()  # of the contribution before: what has changed since is here
-            self._histograms.begin(self._learn.clock, self._settings.steps_per_epoch)
+            self._histograms.begin(self._learn.clock, self._settings.epochs.steps)
         for place, portion in enumerate(self._portions):
             self._recorder.enter("data")
             self._expect(self._portions[place:])
@@ -293,7 +293,7 @@ class ByRoster:
             read = self._reader.read(_range(portion))
             self._lost += read.lost
             counted = sum(part.counted for part in read.parts)
-            divisor = (counted or 1.0) if local else self._settings.batch_size
+            divisor = (counted or 1.0) if local else self.batch_size
             for part in read.parts:
                 ends = part is read.parts[-1]
                 yield MicroBatch(
@@ -317,7 +317,7 @@ class ByRoster:
 
     def _mean(self) -> float:
         """The loss, a mean over what counts of the contribution so far; 0 if nothing does."""
-        return self._loss * self._settings.batch_size / (self._counted or 1.0)
+        return self._loss * self.batch_size / (self._counted or 1.0)
 
     def _leave_out(self, part: MicroBatch) -> None:
         step, rank = self._recorder.step + 1, self._recorder.rank
@@ -340,7 +340,7 @@ class ByRoster:
     def _piece(self, task: messages.EvaluatePiece) -> Iterator[Batch]:
         assert self._session is not None
         assert self._session.validation is not None
-        size = self._settings.batch_size
+        size = self.batch_size
         validation = IndexedReader(self._session.validation, size, seed=0, shuffle=False)
         spans = [BatchRange(0, start, min(start + size, task.end)) for start in range(task.start, task.end, size)]
         for place, span in enumerate(spans):

@@ -51,7 +51,6 @@ class SessionPortions:
         parts: int,
         counted: Callable[[Tensor], float],
     ) -> None:
-        self.samples = len(samples)
         self._data = IndexedReader(samples, batch_size, seed=seed, shuffle=shuffle)
         self._batch_size, self._device, self._parts, self._counted = batch_size, device, parts, counted
         self._epoch = -1

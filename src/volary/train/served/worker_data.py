@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.data.datasets.stream import Stream
-from volary.data.feed import Feed
+from volary.data.sample_names import called
 from volary.train.corrupt import teller
 from volary.train.model import readable, watch_queue
 from volary.train.served.portions import SessionPortions
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 class WorkerData:
     """A session's data on one worker. validation: None if nothing is evaluated. clock: of learning rates.
 
-    called: what to call the sample with a number, in a sentence. steps, steps_per_epoch: the run's length and that of
-    an epoch, in updates that one device would make.
+    called: what to call the sample with a number, in a sentence.
     """
 
     def __init__(self, model: Model, device: torch.device, recorder: Recorder) -> None:
@@ -36,10 +36,7 @@ class WorkerData:
         evaluates = session.evaluate.every.unit != "never"
         self.validation = _indexed(session, model.validation, teller(recorder, "test")) if evaluates else None
         watch_queue(recorder, model.samples)
-        feed = Feed(self.samples, session.data.batch_size, shuffle=session.data.shuffle)
-        self.called = feed.called
-        self.steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
-        self.steps_per_epoch = feed.steps_per_epoch or self.steps
+        self.called = partial(called, self.samples)
         self.clock = Clock.of(session, self.samples)
 
     def reader(self, counted: Callable[[torch.Tensor], float]) -> SessionPortions:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from volary.server.roster.portions import PortionPlan, RemainingSamples
+from volary.server.roster.portions import RemainingSamples
 from volary.server.roster.roster import RosterState
+from volary.sharding.epochs import Epochs
 
 if TYPE_CHECKING:
     from volary.data.feed import Feed
@@ -35,12 +36,12 @@ class Progress:
         A feed has an epoch in its order, which workers of servers may not have.
         """
         known, state = msgspec.json.decode(data, type=RosterState), self._feed.state()
-        plan = PortionPlan(samples=state["samples"], batch_size=self._feed.batch_size, limit=known.samples)
-        epoch, position = divmod(known.samples, plan.samples)
-        ranges = [(start + each * plan.samples, end + each * plan.samples) for each, start, end in known.left.ranges]
+        epochs = Epochs(state["samples"], self._feed.batch_size)
+        epoch, position = divmod(known.samples, epochs.samples)
+        ranges = [(start + at * epochs.samples, end + at * epochs.samples) for at, start, end in known.left.ranges]
         if missed := sum(max(0, min(end, known.samples) - start) for start, end in ranges):
             self._tell(
                 f"{missed} samples are left out, and as many come twice in an epoch: workers were not equally far"
             )
-        feed = state | {"epoch": epoch, "position": position, "step": plan.steps(known.samples)}
+        feed = state | {"epoch": epoch, "position": position, "step": epochs.steps_of(known.samples)}
         return {"feed": feed, "best": msgspec.to_builtins(known.best)}

@@ -80,12 +80,12 @@ class _SessionWorker:
     def train(self, work: RosterClient, restore: int | None) -> Outcome:
         """What the roster says, to the end of the run. restore: the step of the checkpoint that it resumes from."""
         session, recorder, model, data = self.model.session, self.recorder, self.model, self.data
-        recorder.spans.follow(session.train.trace, data.steps_per_epoch)
+        recorder.spans.follow(session.train.trace, data.clock.epochs.steps)
         if recorder.leads:
-            length = {"steps_planned": data.steps, "steps_per_epoch": data.steps_per_epoch}
+            length = {"steps_planned": data.clock.steps, "steps_per_epoch": data.clock.epochs.steps}
             recorder.note(**length, device=self.device, **model.facts())
         precision = Precision(session.train.precision, self.device)
-        update = update_of(model, precision, session.schedule, data.steps)
+        update = update_of(model, precision, session.schedule, data.clock.steps)
         network = TrainedNetwork(model.flow("train"), self.device, precision, update)
         worker = ServedWorker(
             member=self.member,
@@ -132,10 +132,9 @@ class _SessionWorker:
         session, clock = self.model.session, self.data.clock
         return LearningSettings(
             consistency=session.strategy.consistency,
-            batch_size=session.data.batch_size,
+            epochs=clock.epochs,
             seed=session.train.seed,
             lr=lambda samples: update.base_lr * clock.factor(samples + 1),
             change_rate=update.change_rate,
             skips=session.train.on_nonfinite == "skip",
-            steps_per_epoch=self.data.steps_per_epoch,
         )

@@ -58,12 +58,12 @@ class LoopJoining:
         module, settings = self.model.module, self.model.settings
         self.recorder.starting("waiting for the servers")
         self.recorder.enter("exchange")
-        samples = portions.batch_size * self.how.passes
+        samples = portions.epochs.batch_size * self.how.passes
         layout = cut_network(strategy, module, samples, elementwise=settings.elementwise)
         self._share_network(describe(layout.plans, layout.chunk_mb))
         facts = self.facts | network_facts(module, layout)
         facts |= {"optimizer": settings.kind} | {f"optimizer, group {n}": str(g) for n, g in enumerate(settings.groups)}
-        hello = WorkerHello(rank, facts, portions.samples, 0, "", True, batch_size=portions.batch_size)
+        hello = WorkerHello(rank, facts, portions.epochs.samples, 0, "", True, batch_size=portions.epochs.batch_size)
         with ExitStack() as stack:
             work, welcome = stack.enter_context(admitted(self.member, hello, self.leaving))
             if welcome is None:
@@ -77,7 +77,7 @@ class LoopJoining:
         with closing(KeyedStore.at(member.host, member.port, key, member.server_life, LAST_RESORT_S)) as board:
             if member.place.leads:
                 begins = self.portions.begin()
-                write_network(member.directory.path, module, settings, self.portions.batch_size, plan, begins)
+                write_network(member.directory.path, module, settings, self.portions.epochs.batch_size, plan, begins)
                 board.set(HERE, b"")
             else:
                 board.wait([HERE])
@@ -96,11 +96,10 @@ class LoopJoining:
             pushes=PushSettings(passes=consistency.steps() * self.how.passes, weight=lambda: steps.weight),
             learning=LearningSettings(
                 consistency=consistency,
-                batch_size=portions.batch_size,
+                epochs=portions.epochs,
                 seed=None,
                 lr=lambda _: rates()[0],
                 rates=rates,
-                steps_per_epoch=-(-portions.samples // portions.batch_size),
             ),
             reader=portions,
             saver=self.saver,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.data.feed import Feed
+from volary.session.changing import planned_steps
+from volary.sharding.epochs import Epochs
 from volary.train.model import update_rule
 
 if TYPE_CHECKING:
@@ -27,20 +28,18 @@ if TYPE_CHECKING:
 class Clock:
     """Counts updates for the learning rate: those that one device would have made with as many samples.
 
-    samples: of an epoch, whose last batch may be smaller. steps: of the whole run.
+    steps: of the whole run.
     """
 
     schedule: Schedule
-    samples: int
-    batch_size: int
+    epochs: Epochs
     steps: int
 
     @classmethod
     def of(cls, session: Session, samples: Samples) -> Clock:
         """The clock of a session's schedule."""
-        feed = Feed(samples, session.data.batch_size, shuffle=False)
-        steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
-        return cls(session.schedule, len(samples), session.data.batch_size, steps)
+        epochs = Epochs(len(samples), session.data.batch_size)
+        return cls(session.schedule, epochs, planned_steps(session, epochs.steps))
 
     def factor(self, samples: int) -> float:
         """The factor of the learning rate for the update that brings the run to so many samples."""
@@ -48,8 +47,7 @@ class Clock:
 
     def step(self, samples: int) -> int:
         """The number of the update that follows so many samples; 0 is the first."""
-        epoch, rest = divmod(samples, self.samples)
-        return epoch * -(-self.samples // self.batch_size) + rest // self.batch_size
+        return self.epochs.steps_of(samples)
 
 
 class RateChanges:
