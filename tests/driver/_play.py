@@ -36,10 +36,17 @@ class Play:
         self.beats[rank] = WorkerBeat(step, phase, progress, call=call, carries=carries)
         self.watch.on_beat(rank, WorkerBeat(step, phase, progress, **more))
 
-    def go_on(self, seconds: float, silent: tuple[int, ...] = (), working: tuple[int, ...] = ()) -> list[LostWorker]:
+    def go_on(
+        self,
+        seconds: float,
+        silent: tuple[int, ...] = (),
+        working: tuple[int, ...] = (),
+        elsewhere: tuple[int, ...] = (),
+    ) -> list[LostWorker]:
         """Time passes; all but the silent repeat their last beat. Returns who is lost.
 
-        working: those of the silent whose processes are seen to use the processor.
+        working: those of the silent whose processes are seen to use the processor. elsewhere: those whose processes
+        are on another machine.
         """
         for _ in range(round(seconds * 10)):
             self.now += 0.1
@@ -47,7 +54,9 @@ class Play:
             self.suspected += [(one.rank, one.kind) for one in self.watch.suspects]
             self.sentences += [one.sentence for one in self.watch.suspects]
             self.watch.suspects.clear()
-            self.watch.observed(self.watch.quiet.intersection(silent), self.watch.quiet.intersection(working))
+            self.watch.observed(
+                self.watch.quiet.intersection(silent).difference(elsewhere), self.watch.quiet.intersection(working)
+            )
             for rank, beat in self.beats.items():
                 if rank not in silent:
                     self.watch.on_beat(rank, beat)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from driver._play import Play
+from driver._play import RULES, Play
 from volary.driver.watching.failure_detector import LostWorker, WorkerBeat
 from volary.driver.watching.worker_status import STARTING
 from volary.run.verdict import Verdict
@@ -52,6 +54,20 @@ def test_worker_that_recovers_is_suspected_anew_the_next_time():
         play.go_on(1)
     assert play.suspected == [(0, "silent"), (0, "silent")]
     assert play.watch.lost == []
+
+
+def test_what_a_slow_link_makes_of_a_worker_is_reported_again_only_if_it_takes_much_longer():
+    play = Play(hosts="ab", rules=replace(RULES, give_up_after_s=100))
+    for silent_s in (7, 13, 17, 30, 33):
+        play.go_on(silent_s, silent=(1,), elsewhere=(1,))
+        play.say(0, "forward")
+        play.say(1, "forward")
+        play.go_on(1)
+    assert play.suspected == [(1, "silent")] * 2
+    assert [sentence.partition(":")[0] for sentence in play.sentences] == [
+        "has been silent for 5 s",
+        "has been silent for 14 s",
+    ]
 
 
 def test_worker_that_is_silent_while_it_starts_is_given_the_time_of_a_start():

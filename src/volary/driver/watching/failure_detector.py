@@ -30,6 +30,7 @@ from volary.run.verdict import Verdict
 
 AWAY_S = 3.0  # a worker whose connection broke has so long to come back; one whose process ended is known before
 LONG_S = 2.0  # a wait that is longer than what short exchanges take
+LONGER = 2.0  # times as long as what was harmless before is worth another warning
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a watch that slept blames nobody for it
 
 __all__ = ["FailureDetector", "Kind", "LostWorker", "Rules", "WorkerBeat", "WorkerStatus"]
@@ -44,7 +45,7 @@ class FailureDetector:
         self.suspects: list[LostWorker] = []
         self.workers = {rank: WorkerStatus(rank) for rank in range(world_size)}
         self._rank_of: dict[int, int] = {}
-        self._suspected: set[int] = set()
+        self._suspected: dict[int, Trouble] = {}  # as they last were
         self._usual_wait = Usual()  # for how long all wait for each other, in a step
         self._clock = now
         self._watched_s = 0.0
@@ -160,10 +161,20 @@ class FailureDetector:
             if trouble.over:
                 self._give_up(trouble.lost)
             elif worker.rank not in self._suspected and self._is_to_report(worker, trouble):
-                self._suspected.add(worker.rank)
+                self._suspected[worker.rank] = trouble
                 self.suspects.append(trouble.lost)
-        self._suspected &= {trouble.lost.rank for trouble in troubles}
+        self._follow({trouble.lost.rank: trouble for trouble in troubles})
         return ask
+
+    def _follow(self, troubles: Mapping[int, Trouble]) -> None:
+        """Note for how long those that were reported last, and which have passed: what a slow link does is learnt."""
+        for rank, reported in list(self._suspected.items()):
+            if rank in troubles:
+                self._suspected[rank] = troubles[rank]
+            else:
+                harmless_s = self.workers[rank].harmless_s
+                harmless_s[reported.lost.kind] = max(reported.by_link_s, harmless_s.get(reported.lost.kind, 0.0))
+                del self._suspected[rank]
 
     def _absent(self) -> Iterator[Trouble]:
         """Report workers that do not beat. While there are any, nobody counts as stuck: others may wait for them."""
@@ -186,7 +197,8 @@ class FailureDetector:
         sentence = f"has been silent for {silent_s:.0f} s: it is stopped, or its host is gone"
         if worker.process_here and self._is_alone(worker):
             sentence, limit_s = f"has been silent for {silent_s:.0f} s: its process is stopped", float("inf")
-        yield Trouble(LostWorker(worker.rank, "silent", sentence), over=silent_s > limit_s)
+        by_link_s = 0.0 if worker.process_here else silent_s
+        yield Trouble(LostWorker(worker.rank, "silent", sentence), by_link_s, over=silent_s > limit_s)
 
     def _carried_at(self, silent: WorkerStatus) -> float:
         """The time when others that wait long last moved bytes: the heartbeats of one may queue behind these."""
@@ -221,7 +233,13 @@ class FailureDetector:
         return trouble.almost and self._watched_s - worker.asked_at > STACK_WITHIN_S
 
     def _is_to_report(self, worker: WorkerStatus, trouble: Trouble) -> bool:
-        """Whether it is time to warn: a worker that was asked for its stack is given a moment to say it."""
+        """Whether it is time to warn: a worker that was asked for its stack is given a moment to say it.
+
+        What a link alone tells of is worth another warning if it takes longer than what has passed by itself before
+        (Chandra & Toueg, "Unreliable failure detectors for reliable distributed systems", 1996).
+        """
+        if 0 < trouble.by_link_s <= LONGER * worker.harmless_s.get(trouble.lost.kind, 0.0):
+            return False
         if trouble.lost.kind != "stuck" or worker.asked_at is None or worker.stack:
             return True
         return self._watched_s - worker.asked_at > STACK_WITHIN_S

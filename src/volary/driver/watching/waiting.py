@@ -103,9 +103,10 @@ def _all_waiting(
     else:
         sentence = f"waits in the exchange, like all others, for {still_s:.0f} s{_at_steps(here, rules)}"
         lost, limit_s = LostWorker(named.rank, "stuck", sentence), _limit_s(named, rules)
+    by_link_s = still_s if lost.kind == "cut" else 0.0
     suspect_s = rules.suspect_after_s if lost.kind in ("cut", "left", "parted") else WARN_AFTER_S
     if still_s > min(max(suspect_s, usual_s), limit_s / 2):
-        yield Trouble(lost, over=still_s > limit_s, almost=still_s > limit_s - STACK_WITHIN_S)
+        yield Trouble(lost, by_link_s, over=still_s > limit_s, almost=still_s > limit_s - STACK_WITHIN_S)
 
 
 def left_early(step: int, waiting: Sequence[WorkerStatus]) -> str:

@@ -49,9 +49,13 @@ class LostWorker:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A worker beyond the bound of suspicion. over: beyond that of giving up. almost: it will be in a moment."""
+    """A worker beyond the bound of suspicion. over: beyond that of giving up. almost: it will be in a moment.
+
+    by_link_s: for how long, where all that is seen of it came over a link, which may be slow; 0 where more is known.
+    """
 
     lost: LostWorker
+    by_link_s: float = 0.0
     over: bool = False
     almost: bool = False
 
@@ -110,7 +114,8 @@ class WorkerStatus:
     move. away_at: when its connection ended. beats: the number of its newest beat. done: steps in this attempt. usual:
     its recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the
     present standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last
-    seen to use the processor. dismissed: the run continues without it.
+    seen to use the processor. dismissed: the run continues without it. harmless_s: by kind, the longest trouble that
+    its link alone told of, and that passed.
     """
 
     rank: int
@@ -135,6 +140,7 @@ class WorkerStatus:
     process_here: bool = False
     worked_at: float | None = None
     dismissed: bool = False
+    harmless_s: dict[Kind, float] = field(default_factory=dict)
 
     @property
     def still_since(self) -> float:
