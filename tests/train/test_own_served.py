@@ -268,7 +268,7 @@ def test_what_a_loop_over_servers_cannot_do_is_refused_in_a_sentence_each():
             lambda: restored(distributed).save(model=model),
             "worker.save was called before the first batch; accepted with",
         ),
-        (lambda: sgd.step(lambda: 0.0), r"optimizer.step\(closure\) cannot be distributed"),
+        (lambda: sgd.step(lambda: 0.0), "a step was taken before the first batch"),
         (sgd.step, "a step was taken before the first batch"),
     ]:
         with pytest.raises(VolaryError, match=words):

@@ -97,6 +97,63 @@ def two_models(worker: Any) -> dict[str, Any]:
     return {"state": {**encoder.state_dict(prefix="0."), **decoder.state_dict(prefix="1.")}}
 
 
+def two_types(worker: Any, second: Any = torch.optim.Adam) -> dict[str, Any]:
+    """Layers of one model in turn with Adagrad, whose state is there from the first, and with `second`."""
+    model = network()
+    first = torch.optim.Adagrad([model[0].weight, model[2].bias], lr=0.1)
+    other = second([{"params": [model[0].bias]}, {"params": [model[2].weight], "lr": 0.02}], lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(other, 4, 0.5)
+    model, *_ = worker.distribute(model, first, other)
+    feed = worker.feed(points(), batch_size=BATCH)
+    for _ in range(3):
+        for inputs, targets in feed:
+            model.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            first.step()
+            other.step()
+            schedule.step()
+    return {"state": model.state_dict()}
+
+
+def closing(worker: Any) -> dict[str, Any]:
+    """Optimisers that call backward themselves."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9))
+    losses = []
+    feed = worker.feed(points(24), batch_size=BATCH)
+    for _ in range(3):
+        for inputs, targets in feed:
+
+            def closure(inputs: Any = inputs, targets: Any = targets) -> Any:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+                loss.backward()
+                return loss
+
+            losses.append(worker.mean(optimizer.step(closure).detach()))
+    return {"state": model.state_dict(), "losses": torch.stack(losses)}
+
+
+def weighed(worker: Any) -> dict[str, Any]:
+    """Of each batch the first class alone counts, more on one worker than on another; of some batches nothing does."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9), passes=2)
+    calls, losses = 0, []
+    feed = worker.feed(points(26), batch_size=BATCH)
+    for _ in range(3):
+        for inputs, targets in feed:
+            counts = targets == 0
+            worker.weigh(counts.sum())
+            loss = nn.functional.cross_entropy(model(inputs), targets, reduction="none")[counts].sum() / counts.sum()
+            loss.backward()
+            losses.append(worker.mean(loss.detach().nan_to_num()))
+            calls += 1
+            if calls % 2 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    return {"state": model.state_dict(), "losses": torch.stack(losses)}
+
+
 def early(worker: Any) -> dict[str, Any]:
     """Over servers values come as they are needed whatever the loop says."""
     model = network()
@@ -138,6 +195,10 @@ LOOPS = {
     "a sum": summed,
     "sums that are added up": partial(summed, passes=2),
     "two models and optimisers": two_models,
+    "optimisers of two types": two_types,
+    "optimisers of two types, of which one wants whole parameters": partial(two_types, second=torch.optim.Adafactor),
+    "a closure": closing,
+    "passes over batches of which little counts": weighed,
     "early updates": early,
     "clipped": clipped,
     "clipped in passes": partial(clipped, passes=3),
@@ -270,10 +331,6 @@ def test_what_is_no_one_update_of_a_batch_is_refused_in_a_sentence_each():
     distributed = worker()
     distributed.distribute(first, sgd)
     for call, words in [
-        (
-            lambda: worker().distribute(first, second, sgd, adam),
-            "the optimisers are SGD and Adam, and a slice that",
-        ),
         (lambda: distributed.distribute(second, adam, passes=2), "other passes or another loss than before"),
         (lambda: distributed.distribute(first), "was given something again; accepted with exchange=server: each once"),
         (

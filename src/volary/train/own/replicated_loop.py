@@ -15,13 +15,14 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters
 from volary.train.own.first_steps import FirstSteps
+from volary.train.own.hooks import OptimizerHooks
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.loop_feed import LoopFeed, of_first
 from volary.train.own.model.distribution import LoopRun
 from volary.train.own.model.loop_model import LoopModel
 from volary.train.own.model.loop_steps import LoopSteps
 from volary.train.own.model.loss_watch import LossWatch
-from volary.train.own.model.share import Share, Weighed
+from volary.train.own.model.share import Share, Weighing
 from volary.train.own.together import called_by_all
 from volary.train.worker.saver import GroupSaver
 
@@ -60,11 +61,10 @@ class ReplicatedLoop:
         self._fed: list[tuple[tuple[Any, int | None, bool | None], LoopFeed]] = []
         self._models: list[LoopModel] = []
         self._first = FirstSteps(recorder) if self.size > 1 else None
-        self._counting: Group | None = None  # for what `weigh` is told, from its first call on
+        self._weighing = Weighing(recorder, self._group_to_weigh)
         self._for_calls: Group | None = None  # for calls that all workers make between steps, from the first one on
-        self._steps: LoopSteps | None = None
+        self._hooks: OptimizerHooks[LoopModel] | None = None
         self._watch: LossWatch | None = None
-        self._told_empty = False
         self._gathered = itertools.count(1)
 
     @property
@@ -87,18 +87,9 @@ class ReplicatedLoop:
             self._watch = LossWatch(self._recorder, lambda: None if self._share.weighed else self._share.samples)
 
     def weigh(self, count: float) -> None:
-        if self._counting is None:
-            with called_by_all(self, self._recorder, "weigh"):
-                self._counting = self._group_of_all() if self.size > 1 else self._group
         share = self._share
-        count = count if share.samples or not share.total else 0.0  # what went through the loop is another worker's
-        share.weighed = Weighed(count, self._counting, self._recorder, self._tell_empty)
-
-    def _tell_empty(self) -> None:
-        """Say once that a batch learns from nothing."""
-        if not self._told_empty and self._recorder.leads:
-            self._told_empty = True
-            self._recorder.event("warning", text="worker.weigh was given 0 by all workers: their gradients are zero")
+        # what went through the loop may be another worker's
+        share.weighed = self._weighing(count if share.samples or not share.total else 0.0)
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         found = [model for model in self._models if any(one in model for one in parameters)]
@@ -164,8 +155,8 @@ class ReplicatedLoop:
             model.finish()
 
     def close(self) -> None:
-        if self._steps is not None:
-            self._steps.close()
+        if self._hooks is not None:
+            self._hooks.close()
         if self._watch is not None:
             self._watch.close()
         for model in self._models:
@@ -178,6 +169,10 @@ class ReplicatedLoop:
     def _group_of_all(self) -> Group:
         """All workers, over connections of their own."""
         return self._group.divided([list(range(self.size))])
+
+    def _group_to_weigh(self) -> Group:
+        with called_by_all(self, self._recorder, "weigh"):
+            return self._group_of_all() if self.size > 1 else self._group
 
     def _gather_apart(self, value: Any) -> list[Any]:
         """Over the bulletin: a rank that saves while another is in a step must not mix with its exchange."""
@@ -220,9 +215,10 @@ class ReplicatedLoop:
         one = LoopModel(model, self._run, group, passes, state, summed=summed, early=early, beside=beside)
         one.restore_rank(self.checkpoints.replica(len(self._models)))
         self._models.append(one)
-        if self._steps is None:
+        if self._hooks is None:
             periods = {"compare": self._script.compare_replicas, "look": self._script.histograms}
-            self._steps = LoopSteps(self._models, self._group, self._share, self._recorder, self._first, **periods)
+            steps = LoopSteps(self._models, self._group, self._share, self._recorder, self._first, **periods)
+            self._hooks = OptimizerHooks(self._models, lambda: steps, self._recorder, strict=self.size > 1)
 
 
 def _optimizer_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> Optimizer:

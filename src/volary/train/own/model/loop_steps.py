@@ -1,15 +1,14 @@
-"""The steps of a user's own loop: `optimizer.step()` ends them, whichever optimiser it is."""
+"""The steps of a user's own loop whose workers have all parameters: `optimizer.step()` ends them, whichever it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from volary.comm.groups.blocking import add_up
-from volary.errors import BadInput, Stopped
+from volary.errors import Stopped
 from volary.train.own.model.loop_histograms import LoopHistograms
 from volary.train.replica import record_step
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LoopSteps:
-    """Sees every step of every torch optimiser in this process, and cares for those of distributed models.
+    """See `volary.train.own.hooks.HookedSteps`.
 
     Steps of the run are those of the first optimiser that steps; another takes over if it steps twice without it.
     first: looks at the first of them. compare: how often replicas are compared. look: how often rank 0 looks at
@@ -49,69 +48,17 @@ class LoopSteps:
         self._first = first
         self._lead: Optimizer | None = None
         self._others = set[int]()  # that have stepped since the first did
-        self._under_way: list[Optimizer] = []  # an optimiser may call another's step
-        self._hooks = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
 
-    def close(self) -> None:
-        """Remove the hooks on the optimiser."""
-        for hook in self._hooks:
-            hook.remove()
-
-    def _of(self, optimizer: Optimizer) -> list[LoopModel]:
-        """The models that it updates. Raises BadInput if it has parameters beside theirs."""
-        parameters = {id(one): one for group in optimizer.param_groups for one in group["params"]}
-        found = [model for model in self._models if not model.contents.ids.isdisjoint(parameters)]
-        strange: Set[int] = parameters.keys() if found and self._group.size > 1 else set()
-        for model in found:
-            strange = strange - model.contents.ids
-        if strange:
-            shape = next(tuple(one.shape) for number, one in parameters.items() if number in strange)
-            raise BadInput(
-                f"{type(optimizer).__name__} holds a parameter of shape {shape} that no distributed model has, so that "
-                "workers would not agree on it; accepted: parameters of models that worker.distribute was given, each "
-                "in a module"
-            )
-        return found
-
-    def _before(
-        self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        for model in self._models:
-            model.refuse_changed()
-        models = self._of(optimizer)
-        if not models:
-            return None
-        closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
-        self._done_with(optimizer)  # with a step that has raised
+    def before(self, optimizer: Optimizer, models: Sequence[LoopModel], *, closing: bool, top_level: bool) -> None:
+        """Models agree on gradients; histograms see parameters as these were computed with. Raises SettingError."""
         for model in models:
-            model.before(optimizer, closing=closure is not None, top_level=not self._under_way)
+            model.before(optimizer, closing=closing, top_level=top_level)
         if self._histograms is not None:
             step = self._recorder.step + (self._lead is None or optimizer is self._lead)  # the lead ends a step
             self._histograms.before(optimizer, step if self._ends(self._look, step) else None)
-        self._under_way.append(optimizer)
-        self._recorder.enter("optimizer")
-        return None if closure is None else ((optimizer, self._agreeing(closure, models[0])), {})
 
-    def _agreeing(self, closure: Callable[[], Any], model: LoopModel) -> Callable[[], Any]:
-        """The closure, with the loss of all workers: what the optimiser does next must not differ between them."""
-
-        def called() -> Any:
-            loss = closure()
-            if loss is None or self._group.size == 1:
-                return loss
-            weight, whole = model.weight(), torch.as_tensor(loss).detach().clone()
-            whole = whole * weight if weight else torch.zeros_like(whole)  # it may be no number where nothing counts
-            add_up(whole, self._group)
-            return whole if isinstance(loss, torch.Tensor) else whole.item()
-
-        return called
-
-    def _after(self, optimizer: Optimizer, _arguments: tuple[Any, ...], _named: dict[str, Any]) -> None:
-        models = self._of(optimizer)
-        if not models:
-            return
-        self._done_with(optimizer)
-        top_level = not self._under_way
+    def after(self, optimizer: Optimizer, models: Sequence[LoopModel], *, top_level: bool) -> None:
+        """Models note it, and the lead ends a step of the run. Raises RanksDiffer, Stopped."""
         for model in models:
             model.after(optimizer, top_level=top_level)
         leads = top_level and self._leads(optimizer)
@@ -125,6 +72,15 @@ class LoopSteps:
             model.compare(self._recorder.step)
         if any(model.agreement.ending for model in models):
             raise Stopped("the run was asked to end after this step")
+
+    def whole_loss(self, loss: Any, models: Sequence[LoopModel]) -> Any:
+        """What the optimiser does next must not differ between workers."""
+        if loss is None or self._group.size == 1:
+            return loss
+        weight, whole = models[0].weight(), torch.as_tensor(loss).detach().clone()
+        whole = whole * weight if weight else torch.zeros_like(whole)  # it may be no number where nothing counts
+        add_up(whole, self._group)
+        return whole if isinstance(loss, torch.Tensor) else whole.item()
 
     def _end_step(self, optimizer: Optimizer, models: Sequence[LoopModel]) -> None:
         if self._first is not None:
@@ -144,10 +100,6 @@ class LoopSteps:
         if period.unit == "epochs":
             return self._share.ends_epoch and round(self._share.epoch) % period.count == 0
         return period.ends(step, 1)
-
-    def _done_with(self, optimizer: Optimizer) -> None:
-        while any(one is optimizer for one in self._under_way):
-            self._under_way.pop()
 
     def _leads(self, optimizer: Optimizer) -> bool:
         if self._lead is None or id(optimizer) in self._others:

@@ -43,6 +43,30 @@ class Weighed:
         return self.count / self.total if self.total else 0.0
 
 
+class Weighing:
+    """Makes what `worker.weigh` is told one `Weighed` after another; all workers call it alike.
+
+    apart: makes the group for that, with the first call, over connections that no model uses.
+    """
+
+    def __init__(self, recorder: Recorder, apart: Callable[[], Group]) -> None:
+        self._recorder, self._apart = recorder, apart
+        self._group: Group | None = None
+        self._told_empty = False
+
+    def __call__(self, count: float) -> Weighed:
+        """Add up what counts of a batch on all workers. Raises PeerLost."""
+        if self._group is None:
+            self._group = self._apart()
+        return Weighed(count, self._group, self._recorder, self._tell_empty)
+
+    def _tell_empty(self) -> None:
+        """Say once that a batch learns from nothing."""
+        if not self._told_empty and self._recorder.leads:
+            self._told_empty = True
+            self._recorder.event("warning", text="worker.weigh was given 0 by all workers: their gradients are zero")
+
+
 @dataclass
 class Share:
     """This worker's part of the newest batch. of_samples: by samples. epoch: how far, once the step is done.

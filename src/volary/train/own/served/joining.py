@@ -62,7 +62,8 @@ class LoopJoining:
         layout = cut_network(strategy, module, samples, elementwise=settings.elementwise)
         self._share_network(describe(layout.plans, layout.chunk_mb))
         facts = self.facts | network_facts(module, layout)
-        facts |= {"optimizer": settings.kind} | {f"optimizer, group {n}": str(g) for n, g in enumerate(settings.groups)}
+        groups = enumerate(zip(settings.kinds, settings.groups, strict=True))
+        facts |= {f"optimizer, group {number}": f"{kind} {group}" for number, (kind, group) in groups}
         hello = WorkerHello(rank, facts, portions.epochs.samples, 0, "", True, batch_size=portions.epochs.batch_size)
         with ExitStack() as stack:
             work, welcome = stack.enter_context(admitted(self.member, hello, self.leaving))

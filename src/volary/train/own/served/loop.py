@@ -14,12 +14,12 @@ from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters
 from volary.server.protocol.norms import ClipNorm
 from volary.train.member.bulletin import BoardBulletin
+from volary.train.own.hooks import OptimizerHooks, PassHooks
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.model.loss_watch import LossWatch
-from volary.train.own.model.share import Share
+from volary.train.own.model.share import Share, Weighing
 from volary.train.own.rank_copy import RankCopy
 from volary.train.own.served.feed import ServedFeed, portions_of
-from volary.train.own.served.hooks import LoopHooks
 from volary.train.own.served.joining import LoopJoining
 from volary.train.own.served.model import ServedModel
 from volary.train.own.served.steps import NEEDED, Distributing
@@ -63,6 +63,7 @@ class ServedLoop:
         self._device, self._facts, self._meet = device, facts, meet
         self._alone = Group(BoardBulletin(HashStore(), 0, 1, 0))
         self._together: Group | None = None  # of all workers, from their first call on that needs it
+        self._weighing = Weighing(recorder, lambda: self.peers("weigh"))
         self._held, self._watching = ExitStack(), ExitStack()
         self._held.callback(self._watching.close)
         self._given: tuple[list[nn.Module], list[Optimizer]] = [], []  # to `distribute`
@@ -129,14 +130,17 @@ class ServedLoop:
         """See what the loop does with all that `distribute` has brought so far."""
         self._watching.close()
         self._model = model
-        self._watching.callback(LoopHooks(model, self._recorder, lambda: self.steps).close)
+        hooks = OptimizerHooks([model], lambda: self.steps, self._recorder, strict=True)
+        self._watching.callback(hooks.close)
+        passes = PassHooks(model.models, self._recorder, lambda number: self.steps.in_backward(number))
+        self._watching.callback(passes.close)
         own = RankCopy(model.module, lambda: "" if self._steps is None else self._steps.own_copy, self._recorder)
         self._watching.callback(own.close)
         if not self._how.summed:
             self._watching.callback(LossWatch(self._recorder, self._samples).close)
 
     def weigh(self, count: float) -> None:
-        self.steps.weigh(count)
+        self.steps.weigh(count, self._weighing)
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         consistency, parameters = self._script.strategy.consistency, list(parameters)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 class ServedModel:
-    """The models and optimisers as they are now. module: the model, or all of them as one network. settings: of the
-    optimisers, as servers take them. Raises BadInput for what servers cannot have.
+    """See `HookedModel`: the models and optimisers as they are now.
+
+    module: the model, or all of them as one network. settings: of the optimisers, as servers take them. Raises BadInput
+    for what servers cannot have.
     """
 
     def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
@@ -25,11 +27,23 @@ class ServedModel:
         self.module = as_one(models)
         trained = {name: one for name, one in named_parameters(self.module) if one.requires_grad}
         self.settings = LoopOptimizer.of(optimizers, trained)
-        self._contents = Contents(self.module)
+        self.contents = Contents(self.module)
+
+    def has(self, optimizer: Optimizer) -> bool:
+        """Whether servers have this optimiser's rule."""
+        return any(one is optimizer for one in self.optimizers)
+
+    def refuse_other(self, optimizer: Optimizer) -> None:
+        """Raise SettingError for an optimiser that servers do not have."""
+        if not self.has(optimizer):
+            raise SettingError(
+                f"{type(optimizer).__name__} updates a model, and servers do not have it; accepted with "
+                "exchange=server: optimisers that worker.distribute was given, before the first batch"
+            )
 
     def refuse_changed(self) -> None:
         """Raise SettingError if the model is another than servers have."""
-        if changed := self._contents.changed():
+        if changed := self.contents.changed():
             raise SettingError(
                 f"{changed}, and servers have the model as worker.distribute was given it; accepted with "
                 "exchange=server: such changes before that"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from volary.consistency._base import Push
 from volary.errors import BadInput, SettingError, Stopped
 from volary.train.own.first_steps import FirstSteps
+from volary.train.own.model.losses import StepLoss, loss_of_backward
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import ExitStack
 
     from torch.optim import Optimizer
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from volary.consistency._base import Consistency
     from volary.server.protocol.norms import ClipNorm
     from volary.train.coordinator import LearnTask, MicroBatch, Outcome
+    from volary.train.own.model.share import Weighed
+    from volary.train.own.served.model import ServedModel
     from volary.train.recording.recorder import Recorder
     from volary.train.served.by_roster import ByRoster
     from volary.train.served.replica import ServedReplica
@@ -37,7 +40,7 @@ class Distributing:
 
 
 class ServedSteps:
-    """The steps of a loop, from the first batch to the end. held: closed with `close`.
+    """The steps of a loop, from the first batch to the end; see `HookedSteps`. held: closed with `close`.
 
     A batch is at hand from when it is given out until the next one is. What is not computed of it by then counts as
     computed, without gradients. Servers make one update per batch, once all optimisers have stepped; with several
@@ -65,10 +68,12 @@ class ServedSteps:
         self._computed = self._left = self._ended = self._ends_epoch = False  # left: what is computed of the batch has
         self._stepped = set[int]()  # optimisers that have, with the batch at hand
         self._weighed: float | None = None  # what counts of it
+        self._part_of_all: Weighed | None = None  # that as a part of what counts of it on all workers
         self._backward = -1  # the newest, by autograd's number
         self._passed = 0  # backward passes whose gradients have not left
         self._finished = 0  # the clock of the next contribution
         self._first = FirstSteps(recorder)
+        self._loss = StepLoss(None if how.summed else recorder)
 
     @property
     def weight(self) -> float:
@@ -119,7 +124,7 @@ class ServedSteps:
                 return
             epoch = max(epoch, ahead)
             self._now = part = self._in_step(next(self._parts))
-            self._computed, self._left, self._weighed = False, False, None
+            self._computed, self._left, self._weighed, self._part_of_all = False, False, None, None
             self._ends_epoch = self._coordinator.ends_epoch
             self._stepped.clear()
             self._recorder.enter("forward")
@@ -136,28 +141,28 @@ class ServedSteps:
         """How much of the batch at hand counts; None: its samples."""
         return self._weighed
 
-    def weigh(self, count: float) -> None:
-        """The loss of the batch at hand divides by `count`. Raises BadInput without a batch, or within its step."""
+    def weigh(self, count: float, of_all: Callable[[float], Weighed]) -> None:
+        """The loss of the batch at hand divides by `count`. Raises BadInput without a batch, or within its step.
+
+        of_all: adds up the counts of all workers, where gradients of several batches are added up before servers have
+        them; else the roster does.
+        """
         if self._now is None or self._computed:
             raise BadInput("worker.weigh without a batch, or after its backward; accepted with exchange=server: before")
-        if self._passes > 1:
-            raise BadInput(
-                "worker.weigh with passes above 1: what counts of a pass on all workers is not known when its "
-                "gradients are added up; accepted with exchange=server: passes=1, or exchange=allreduce"
-            )
         self._weighed = count if self._now.count else 0.0
-        if not self._how.summed:
+        if self._how.summed:
+            return
+        if self._passes > 1:
+            self._part_of_all = of_all(self._weighed)
+        else:
             self._now = self._coordinator.weighed(self._now, self._weighed)
 
-    def in_backward(self, number: int, loss: float | None) -> bool:
-        """Backward `number` begins, on `loss` if that is known. False: it has begun before.
-
-        Raises BadInput without a batch, SettingError after its step.
-        """
+    def in_backward(self, number: int) -> None:
+        """Backward `number` comes to a model. Raises BadInput without a batch, SettingError after its step."""
         if self._now is None:
             raise BadInput(f"backward without a batch; {NEEDED}")
-        if number == self._backward:
-            return False
+        if number == self._backward:  # it has begun before
+            return
         if self._stepped or self._left:
             raise SettingError(
                 "backward() was called after optimizer.step() of the same batch, and servers make one update of a "
@@ -167,18 +172,36 @@ class ServedSteps:
         self._backward, self._passed = number, self._passed + 1
         last = self._now.last and self._passed >= self._passes
         if not self._computed:
-            self._compute(loss, last=last)
+            loss = loss_of_backward()
+            if loss is not None:
+                self._loss.judge(loss, self._now.count)
+            self._compute(None if loss is None else loss.item(), last=last)
         elif last and self._passes > 1:
             self._coordinator.passes_again()
-        return True
+        self._recorder.enter("backward")
 
     def _compute(self, loss: float | None, *, last: bool) -> None:
         assert self._now is not None
         self._computed = True
+        if self._part_of_all is not None:
+            weight, self._part_of_all = self._part_of_all.weight, None
+            self._now = self._coordinator.weighed(self._now, weight * self._coordinator.batch_size, weight)
         self._coordinator.computed(replace(self._now, last=last), loss if loss is not None and isfinite(loss) else None)
 
-    def step(self, optimizer: Optimizer) -> None:
-        """The user's optimiser has taken a step. Raises BadInput if that of this batch was taken, or there is none."""
+    def before(self, optimizer: Optimizer, models: Sequence[ServedModel], *, closing: bool, top_level: bool) -> None:
+        """Servers update, unless workers update their own. Raises SettingError for an optimiser that servers lack."""
+        if self.updates:
+            return
+        for model in models:
+            model.refuse_other(optimizer)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None  # servers update, or nobody does
+
+    def after(self, optimizer: Optimizer, models: Sequence[ServedModel], *, top_level: bool) -> None:
+        """Count a step of an optimiser that servers have. Raises BadInput if it is a second one, or without a batch."""
+        if not any(model.has(optimizer) for model in models):
+            return
         if self._now is None or id(optimizer) in self._stepped:
             raise BadInput(f"optimizer.step() twice, or without a batch; {NEEDED}")
         self._stepped.add(id(optimizer))
@@ -186,6 +209,10 @@ class ServedSteps:
             self._complete()
         else:
             self._recorder.enter("between steps")
+
+    def whole_loss(self, loss: Any, models: Sequence[ServedModel]) -> Any:
+        """This worker's: no optimiser that servers can have goes by it."""
+        return loss
 
     def clip(self, clip: ClipNorm) -> float:
         """Have servers clip the update of the batch at hand; returns the norm of its gradient before.

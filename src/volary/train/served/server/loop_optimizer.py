@@ -1,8 +1,9 @@
-"""The optimiser of a loop of one's own, as servers have it: its type, settings by group, and who is in which."""
+"""The optimisers of a loop of one's own, as servers have them: types and settings by group, and who is in which."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,9 +24,9 @@ KINDS = ELEMENTWISE | {"Adafactor", "Muon"}  # these are given whole parameters
 
 
 class LoopOptimizer(msgspec.Struct, frozen=True):
-    """kind: a class of torch.optim. groups: settings of each. group_of: the group of each parameter, by name."""
+    """kinds: a class of torch.optim, by group. groups: the settings. group_of: the group of each parameter, by name."""
 
-    kind: str
+    kinds: list[str]
     groups: list[dict[str, Any]]
     group_of: dict[str, int]
 
@@ -33,7 +34,7 @@ class LoopOptimizer(msgspec.Struct, frozen=True):
     def of(cls, optimizers: Sequence[Optimizer], trained: Mapping[str, Tensor]) -> LoopOptimizer:
         """Describe a worker's own optimisers of trained parameters. Raises BadInput if servers cannot have them.
 
-        Several are of one type, and the groups of one follow those of the one before.
+        The groups of one follow those of the one before.
         """
         kinds = {type(one): one for one in optimizers}
         for kind, optimizer in kinds.items():
@@ -44,14 +45,10 @@ class LoopOptimizer(msgspec.Struct, frozen=True):
                 raise BadInput(
                     "the optimiser has taken steps before worker.distribute; accepted with servers: a new one"
                 )
-        if len(kinds) > 1:
-            raise BadInput(
-                f"the optimisers are {' and '.join(one.__name__ for one in kinds)}, and a slice that servers update "
-                "holds parameters of several; accepted with servers: optimisers of one type, whose settings may differ"
-            )
         names = {id(parameter): name for name, parameter in trained.items()}
         group_of: dict[str, int] = {}
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        of_each = [type(optimizer).__name__ for optimizer in optimizers for _ in optimizer.param_groups]
         for number, group in enumerate(groups):
             for parameter in group["params"]:
                 name = names.get(id(parameter))
@@ -70,12 +67,12 @@ class LoopOptimizer(msgspec.Struct, frozen=True):
                 f"{missing[0]} is trained and in no group of the optimiser; accepted with servers: all trained "
                 "parameters in the optimiser that is distributed, or requires_grad=False"
             )
-        return cls(type(optimizers[0]).__name__, [plain(group) for group in groups], group_of)
+        return cls(of_each, [plain(group) for group in groups], group_of)
 
     @property
     def elementwise(self) -> bool:
         """Whether each value is updated by its own gradient and state alone."""
-        return self.kind in ELEMENTWISE
+        return ELEMENTWISE.issuperset(self.kinds)
 
     @property
     def clip_value(self) -> None:
@@ -85,12 +82,13 @@ class LoopOptimizer(msgspec.Struct, frozen=True):
         """Return a function that makes the optimiser of the parameters, or parts of them, with these names."""
 
         def made(tensors: list[Tensor]) -> Optimizer:
-            groups = []
-            for number, own in by_group(self.group_of, names, tensors).items():
-                settings = {key: _as_given(value) for key, value in self.groups[number].items()}
-                groups.append({"params": own, **settings})
-            optimizer: Optimizer = getattr(torch.optim, self.kind)(groups)
-            return optimizer
+            found = by_group(self.group_of, names, tensors)
+            optimizers = []
+            for kind, numbers in groupby(found, lambda number: self.kinds[number]):
+                settings = [(number, self.groups[number].items()) for number in numbers]
+                groups = [{"params": found[n], **{key: _as_given(one) for key, one in own}} for n, own in settings]
+                optimizers.append(getattr(torch.optim, kind)(groups))
+            return optimizers[0] if len(optimizers) == 1 else OptimizersAsOne(optimizers)
 
         return made
 
@@ -99,6 +97,23 @@ class LoopOptimizer(msgspec.Struct, frozen=True):
         if update.rates:
             one.rates = [update.rates[number] for number in groups_among(self.group_of, one.parts)]
         one.step(1.0)
+
+
+class OptimizersAsOne(torch.optim.Optimizer):
+    """Optimisers of differing types, of a slice that has parameters of each: their groups, one after the other."""
+
+    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
+        super().__init__([group for one in optimizers for group in one.param_groups], {})
+        self._optimizers = optimizers
+        for one in optimizers:
+            self.state.update(one.state)
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Let each take its step, with the state and settings that this one has by now."""
+        groups = iter(self.param_groups)
+        for one in self._optimizers:
+            one.state, one.param_groups = self.state, list(islice(groups, len(one.param_groups)))
+            one.step()
 
 
 def groups_among(group_of: Mapping[str, int], parts: Iterable[Range]) -> list[int]:

@@ -1,0 +1,150 @@
+"""The hooks of a user's own loop, which see where it is: forward, backward, and the steps of optimisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
+
+from volary.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+    from torch.utils.hooks import RemovableHandle
+
+    from volary.train.own.model.contents import Contents
+    from volary.train.recording.recorder import Recorder
+
+
+class HookedModel(Protocol):
+    """A distributed model, or all of them as one network."""
+
+    @property
+    def contents(self) -> Contents:
+        """What it held when it was distributed last."""
+        ...
+
+    def refuse_changed(self) -> None:
+        """Raise SettingError if the model is another than workers have agreed on."""
+        ...
+
+
+Model = TypeVar("Model", bound=HookedModel, contravariant=True)
+
+
+class HookedSteps(Protocol[Model]):
+    """Does what follows from a step of an optimiser of distributed models. top_level: no other has called it."""
+
+    def before(self, optimizer: Optimizer, models: Sequence[Model], *, closing: bool, top_level: bool) -> None:
+        """The optimiser is about to update `models`. closing: it calls backward itself. Raises SettingError."""
+        ...
+
+    def after(self, optimizer: Optimizer, models: Sequence[Model], *, top_level: bool) -> None:
+        """The optimiser has stepped. Raises BadInput, Stopped when the run ends, and what a coordinator raises."""
+        ...
+
+    def whole_loss(self, loss: Any, models: Sequence[Model]) -> Any:
+        """The loss of all workers, given what an optimiser's closure returned: it may go by that."""
+        ...
+
+
+Hooked = TypeVar("Hooked", bound=HookedModel)
+
+
+class OptimizerHooks(Generic[Hooked]):
+    """Sees every step of every torch optimiser in this process, and cares for those of `models`.
+
+    steps: returns what does; raises BadInput before the first batch. strict: refuses an optimiser that also holds
+    parameters which no model has.
+    """
+
+    def __init__(
+        self, models: Sequence[Hooked], steps: Callable[[], HookedSteps[Hooked]], recorder: Recorder, *, strict: bool
+    ) -> None:
+        self._models, self._steps, self._recorder, self._strict = models, steps, recorder, strict
+        self._under_way: list[Optimizer] = []  # an optimiser may call another's step
+        self._hooks = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
+
+    def close(self) -> None:
+        """Remove the hooks on optimisers."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _of(self, optimizer: Optimizer) -> list[Hooked]:
+        """The models that it updates. Raises BadInput if it has parameters beside theirs."""
+        parameters = {id(one): one for group in optimizer.param_groups for one in group["params"]}
+        found = [model for model in self._models if not model.contents.ids.isdisjoint(parameters)]
+        strange: Set[int] = parameters.keys() if found and self._strict else set()
+        for model in found:
+            strange = strange - model.contents.ids
+        if strange:
+            shape = next(tuple(one.shape) for number, one in parameters.items() if number in strange)
+            raise BadInput(
+                f"{type(optimizer).__name__} holds a parameter of shape {shape} that no distributed model has, so that "
+                "workers would not agree on it; accepted: parameters of models that worker.distribute was given, each "
+                "in a module"
+            )
+        return found
+
+    def _before(
+        self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        for model in self._models:
+            model.refuse_changed()
+        models = self._of(optimizer)
+        if not models:
+            return None
+        closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)  # torch gives the optimiser first
+        self._done_with(optimizer)  # with a step that has raised
+        self._steps().before(optimizer, models, closing=closure is not None, top_level=not self._under_way)
+        self._under_way.append(optimizer)
+        self._recorder.enter("optimizer")
+        if closure is None:
+            return None
+        return (optimizer, lambda: self._steps().whole_loss(closure(), models)), {}
+
+    def _after(self, optimizer: Optimizer, _arguments: tuple[Any, ...], _named: dict[str, Any]) -> None:
+        if models := self._of(optimizer):
+            self._done_with(optimizer)
+            self._steps().after(optimizer, models, top_level=not self._under_way)
+
+    def _done_with(self, optimizer: Optimizer) -> None:
+        while any(one is optimizer for one in self._under_way):
+            self._under_way.pop()
+
+
+class PassHooks:
+    """Sees forward and backward passes of models, where nothing may have a gradient before it is known that one comes.
+
+    reached: called by each output of a model that backward comes to, with autograd's number of the backward pass.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], recorder: Recorder, reached: Callable[[int], None]) -> None:
+        self._recorder, self._reached = recorder, reached
+        self._hooks: list[RemovableHandle] = []
+        for one in models:
+            self._hooks += [one.register_forward_pre_hook(self._enter), one.register_forward_hook(self._computed)]
+
+    def close(self) -> None:
+        """Remove the hooks from the models."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _enter(self, _model: nn.Module, _inputs: Any) -> None:
+        # an evaluation between two steps is progress too, however long it takes
+        self._recorder.enter("forward" if torch.is_grad_enabled() else "evaluate")
+
+    def _computed(self, _model: nn.Module, _inputs: Any, outputs: Any) -> None:
+        if not torch.is_grad_enabled():
+            self._recorder.enter("between steps")  # what follows is the user's own code
+            return
+        for one in tree_leaves(outputs):
+            if isinstance(one, torch.Tensor) and one.requires_grad:
+                one.register_hook(self._in_backward)
+
+    def _in_backward(self, _: Tensor) -> None:
+        self._reached(torch._C._current_graph_task_id())  # a model may have several outputs
