@@ -123,7 +123,8 @@ class Constant:
 def test_clipping_is_by_value_first_and_then_by_the_norm_of_all(clips, first, second):
     named = [("first", nn.Parameter(torch.zeros(2))), ("second", nn.Parameter(torch.zeros(1)))]
     precision = Precision("fp32", torch.device("cpu"))
-    update = Update(named, Constant(), Train(steps=1, **clips), precision, 1, partial(torch.optim.SGD, lr=1.0), True)
+    settings, build = Train(steps=1, **clips), partial(torch.optim.SGD, lr=1.0)
+    update = Update(named, Constant(), settings, precision, 1, lambda _: build, True)
     named[0][1].grad, named[1][1].grad = torch.tensor([3.0, -0.5]), torch.tensor([-4.0])
     update.prepare(0)
     update.apply()

@@ -33,6 +33,7 @@ RULES = [
     ("rmsprop", {"momentum": 0.9, "centered": True}),
     ("adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.1}),
     ("adadelta", {}),
+    ("caffe_sgd", {"momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
 ]
 every_rule = pytest.mark.parametrize(("name", "own"), RULES, ids=str)
 shapes = some.lists(some.lists(some.integers(1, 5), max_size=3).map(tuple), min_size=1, max_size=4)
@@ -198,7 +199,7 @@ def test_slices_that_are_made_of_others_go_on_in_their_memory_and_equal_one_upda
     for _ in range(2):
         named = [(str(number), nn.Parameter(one.clone())) for number, one in enumerate(made)]
         settings, precision = Train(steps=1), Precision("fp32", torch.device("cpu"))
-        updates.append((Update(named, Constant(), settings, precision, 9, build, True), dict(named)))
+        updates.append((Update(named, Constant(), settings, precision, 9, lambda _: build, True), dict(named)))
     (divided, cut), (whole, plain) = updates
     begun = {part[0]: part[3]["momentum_buffer"].untyped_storage().data_ptr() for part in divided.state()}
     for ends in ([0, 900, 3000], [0, 300, 600, 3000]):

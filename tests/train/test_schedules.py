@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -15,6 +17,7 @@ SETTINGS = {
     "inverse": {},
     "multistep": {"milestones": (5, 20, 21)},
     "polynomial": {"power": 2.0},
+    "sigmoid": {"middle": 20, "gamma": -0.3},
     "step": {"every": 7, "gamma": 0.5},
 }
 
@@ -111,6 +114,8 @@ def test_every_factor_is_between_0_and_1_also_beyond_the_end(name):
         ("polynomial", {"power": 0.0}, "power is 0; accepted: above 0"),
         ("polynomial", {"max_steps": 0}, "max_steps is 0; accepted: a whole number of steps, 1 or more"),
         ("inverse", {"gamma": 0.0}, "gamma is 0; accepted: above 0"),
+        ("sigmoid", {"middle": -1, "gamma": 1.0}, "middle is -1; accepted: a whole number of steps, 0 or more"),
+        ("sigmoid", {"middle": 1, "gamma": 0.0}, "gamma is 0; accepted: below or above 0"),
         ("cosine", {"floor": 1.5}, "floor is 1.5; accepted: from 0 to 1"),
         ("cosine", {"steps": 0}, "steps is 0; accepted: a whole number of steps, 1 or more"),
     ],
@@ -119,3 +124,9 @@ def test_what_is_out_of_range_is_refused(name, settings, sentence):
     with pytest.raises(SettingError) as caught:
         ROOM.load(name)(**settings)
     assert str(caught.value) == sentence
+
+
+def test_a_sigmoid_is_caffe_s_formula_and_a_half_in_its_middle():
+    found = factors(make("sigmoid"))
+    assert found[20] == 0.5
+    assert found == pytest.approx([1 / (1 + math.exp(0.3 * (step - 20))) for step in range(STEPS)])

@@ -66,6 +66,21 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ParameterFactors:
+    """Factors of the optimiser's settings for the parameters whose names fit a pattern."""
+
+    match: str  # a pattern of names, such as "*.bias" or "fc*"
+    lr: float = 1.0  # factor of the learning rate; 0: these parameters stay as they are
+    weight_decay: float = 1.0  # factor of the optimiser's weight decay
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require(bool(self.match), "match", "''", "a pattern of names, such as '*.bias'")
+        require(self.lr >= 0, "lr", self.lr, "0 or more")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """How long and how carefully. In Python `session.train` is also called: `session.train()` trains."""
 
@@ -79,6 +94,7 @@ class Train:
     accumulate: int = 1  # parts that a worker's share of a batch is computed in, to save memory
     clip_norm: float | None = None  # largest norm of the whole gradient; longer ones are scaled down
     clip_value: float | None = None  # largest magnitude of one value of the gradient
+    parameters: tuple[ParameterFactors, ...] = ()  # factors of rate and decay by name; the first that fits counts
     on_nonfinite: Literal["stop", "skip"] = "stop"  # a NaN or infinite loss ends the run, or its update is left out
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared; also at the end
     histograms: Period = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,11 +22,13 @@ from volary.data.loading.pipeline import Pipeline
 from volary.data.skipping import Skipping
 from volary.errors import BadInput, DataError, SettingError
 from volary.errors.raised import raised
+from volary.naming import named_parameters
 from volary.network import build, build_loss
 from volary.network.flow import Flow
 from volary.session.fitting import lacks
 from volary.session.values.reference import UserObject
 from volary.train.uncounted import refusing_filled
+from volary.train.update.parameter_factors import FactorsByName
 from volary.train.update.uncompiled import spare_the_compiler
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.update.precision import Precision
     from volary.train.update.update import Update
+
+
+Build = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -135,16 +140,27 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     classes = max(_classes(network, samples), known.count)
     with _user_code(f"network {name_of(network)!r}", SettingError):
         module = build(_loaded(network), samples.input_shape, classes, **_own(network)).to(device)
+    FactorsByName.of(session).check(name for name, _ in named_parameters(module))
     return Model(module, criterion, samples, classes, session)
 
 
-def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:
-    """Return a function that makes the session's optimiser of given tensors, and whether its rule is elementwise.
+def update_rule(session: Session) -> tuple[Callable[[Sequence[str]], Build], bool]:
+    """Return what makes the session's optimiser of parameters, first given their names and then the tensors, and
+    whether its rule is elementwise.
 
-    Raises SettingError, when it is called, if the user's class makes no optimiser.
+    Raises SettingError, when it is called, if the user's class makes no optimiser, and for factors that do not fit it.
     """
     spare_the_compiler()
-    settings = session.optimizer
+    build, elementwise = _plain_rule(session.optimizer)
+    factors = FactorsByName.of(session)
+
+    def building(names: Sequence[str]) -> Build:
+        return lambda tensors: factors.apply(build(tensors), names, tensors)
+
+    return building, elementwise
+
+
+def _plain_rule(settings: Any) -> tuple[Build, bool]:
     if not isinstance(settings, UserObject):
         return settings.build, settings.elementwise
     kind = settings.load()

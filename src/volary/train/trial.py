@@ -18,6 +18,7 @@ from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.rows import StepEstimate, estimated
 from volary.exchange.choice.tables import codecs_of
+from volary.naming import named_parameters
 from volary.network.dry_run import unchanged
 from volary.network.layer_graph import layer_graph
 from volary.run.machine.memory import CODEC_BYTES, IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
@@ -63,7 +64,8 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
     """
     with kept_generators():
         warnings = [*remarks_of(model.samples), *_length(session, model)]
-        trained = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
+        named = [(name, one) for name, one in named_parameters(model.module) if one.requires_grad]
+        trained = [parameter for _, parameter in named]
         refuse_strangers(session.strategy.codec, model.module)
         # before its gradients are there: they may be what does not fit
         warnings += _memory(session, model.module, device, workers_here, started)
@@ -76,8 +78,8 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         except TargetError as error:
             raise error.of(numbers[error.place]) from None
         estimate = _estimate(session, model, device, inputs, targets) if session.strategy.codec.chooses else None
-        if isinstance(session.optimizer, UserObject):
-            update_rule(session)[0](list(trained))
+        if isinstance(session.optimizer, UserObject) or session.train.parameters:
+            update_rule(session)[0]([name for name, _ in named])(list(trained))
         warnings += dropped(model.samples, "train")
         if session.evaluate.every.unit != "never":
             _evaluate(session, model, device)

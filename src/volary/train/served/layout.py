@@ -82,7 +82,7 @@ def lay_out(session: Session, module: nn.Module) -> Layout:
     Raises SettingError as `cut_network`, and for an update rule that servers cannot do.
     """
     build, elementwise = update_rule(session)
-    if isinstance(build([torch.zeros(1)]), torch.optim.LBFGS):
+    if isinstance(build([""])([torch.zeros(1)]), torch.optim.LBFGS):
         raise SettingError("optimizer LBFGS evaluates the loss several times a step; accepted with servers: any other")
     # under autocast no layer hands over factors
     samples = session.data.batch_size if session.train.precision == "fp32" else 0

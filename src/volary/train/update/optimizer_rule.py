@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as
+from volary.train.update.parameter_factors import LR_FACTOR
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,7 +100,7 @@ class SliceOptimizer:
         factor: of the learning rate. by: lets the optimiser take its step, or not; None: it does.
         """
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
+            group["lr"] = rate * factor * group.get(LR_FACTOR, 1.0)
         if by is None:
             self.optimizer.step()
         else:

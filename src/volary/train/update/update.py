@@ -30,8 +30,8 @@ class Update:
 
     It says to its slices how they are updated; see `volary.train.update.optimizer_rule.Updating`.
     named: the trained parameters. steps: the run's planned steps, which some schedules need. build: an optimiser of
-    given tensors. elementwise: the rule's own promise that each value's update depends on its own gradient and state
-    alone. lr: the learning rate of the newest step.
+    parameters, first given their names and then the tensors. elementwise: the rule's own promise that each value's
+    update depends on its own gradient and state alone. lr: the learning rate of the newest step.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Update:
         settings: Train,
         precision: Precision,
         steps: int,
-        build: Callable[[list[Tensor]], Optimizer],
+        build: Callable[[Sequence[str]], Callable[[list[Tensor]], Optimizer]],
         elementwise: bool,
     ) -> None:
         self._schedule, self._settings, self._precision, self._steps = schedule, settings, precision, steps
@@ -117,7 +117,7 @@ class Update:
             parameter.grad = None
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
-        return self._build
+        return self._build(names)
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
         """Take a step of a slice, at the learning rate of this step; what needs all gradients has them in one."""

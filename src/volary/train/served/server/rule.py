@@ -76,7 +76,7 @@ class SessionUpdating:
         self.clip_value, self._clock, self._rates = session.train.clip_value, clock, rates
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
-        return self._build
+        return self._build(names)
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
         """Step with the learning rate that is due."""

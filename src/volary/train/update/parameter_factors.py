@@ -1,0 +1,77 @@
+"""Factors of the learning rate and of the weight decay, by parameter: groups of an optimiser's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from volary.session.spec import ParameterFactors, Session
+
+LR_FACTOR = "lr_factor"  # in a group of parameters: what the learning rate is multiplied by when a step is taken
+
+
+@dataclass(frozen=True)
+class FactorsByName:
+    """What the settings of the optimiser are multiplied by for each parameter.
+
+    patterns: of the session, of which the first that fits a name counts. of_network: those that the network asks for.
+    """
+
+    patterns: tuple[ParameterFactors, ...]
+    of_network: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, session: Session) -> FactorsByName:
+        """The factors that a session sets, and those of its network."""
+        return cls(session.train.parameters, getattr(session.network, "factors", dict)())
+
+    def of_name(self, name: str) -> tuple[float, float]:
+        """The factors of the learning rate and of the weight decay of one parameter."""
+        for one in self.patterns:
+            if fnmatchcase(name, one.match):
+                return one.lr, one.weight_decay
+        return self.of_network.get(name, (1.0, 1.0))
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise SettingError for a pattern that fits none of the parameters' names."""
+        names = list(names)
+        for one in self.patterns:
+            if not any(fnmatchcase(name, one.match) for name in names):
+                raise SettingError(
+                    f"train.parameters: match is {one.match!r}, which fits no parameter; accepted: a pattern of names "
+                    f"such as {names[0] if names else 'conv1.weight'!r}"
+                )
+
+    def apply(self, optimizer: Optimizer, names: Sequence[str], tensors: Sequence[Tensor]) -> Optimizer:
+        """Let the optimiser have a group for each pair of factors; it is returned. names: of its `tensors`.
+
+        Raises SettingError for an optimiser with groups of its own, and for a factor of a decay that it does not have.
+        """
+        factors = [self.of_name(name) for name in names]
+        if all(one == (1.0, 1.0) for one in factors):
+            return optimizer
+        if len(optimizer.param_groups) != 1:
+            raise SettingError("train.parameters: the optimizer has groups of its own; accepted: one without")
+        kind = type(optimizer).__name__
+        settings = {key: value for key, value in optimizer.param_groups[0].items() if key != "params"}
+        if "weight_decay" not in settings and any(decay != 1 for _, decay in factors):
+            raise SettingError(f"train.parameters: {kind} has no weight_decay; accepted: factors of lr alone")
+        groups: dict[tuple[float, float], list[Tensor]] = {}
+        for one, tensor in zip(factors, tensors, strict=True):
+            groups.setdefault(one, []).append(tensor)
+        optimizer.param_groups[:] = [
+            {"params": own, **settings, **_multiplied(settings, *one)} for one, own in groups.items()
+        ]
+        return optimizer
+
+
+def _multiplied(settings: Mapping[str, float], lr: float, decay: float) -> dict[str, float]:
+    return {LR_FACTOR: lr} | ({"weight_decay": settings["weight_decay"] * decay} if "weight_decay" in settings else {})
