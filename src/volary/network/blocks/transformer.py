@@ -39,6 +39,7 @@ class Transformer(nn.Module):
         super().__init__()
         width = sizes.width
         self.tokens = nn.Embedding(vocabulary, width)
+        self.places = Places(context)
         self.positions = nn.Embedding(context, width)
         self.dropout = nn.Dropout(sizes.dropout)
         self.blocks = nn.Sequential(*(Block(sizes) for _ in range(sizes.layers)))
@@ -56,12 +57,24 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores of the token that follows each position. Raises SettingError for a sequence beyond the context."""
-        time, context = tokens.shape[1], self.positions.num_embeddings
-        if time > context:
-            raise SettingError(f"network 'gpt' has a context of {context} tokens; a sequence has {time}")
-        x = self.tokens(tokens) + self.positions(torch.arange(time, device=tokens.device))
+        x = self.tokens(tokens) + self.positions(self.places(tokens))
         scores: Tensor = self.head(self.norm(self.blocks(self.dropout(x))))
         return scores
+
+
+class Places(nn.Module):
+    """The places of tokens in their sequence."""
+
+    def __init__(self, context: int) -> None:
+        super().__init__()
+        self.context = context
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, time) to (time,), int64. Raises SettingError for a sequence beyond the context."""
+        time = tokens.shape[1]
+        if time > self.context:
+            raise SettingError(f"network 'gpt' has a context of {self.context} tokens; a sequence has {time}")
+        return torch.arange(time, device=tokens.device)
 
 
 class Block(nn.Module):
