@@ -49,11 +49,19 @@ def test_all_ranks_know_alike_who_keeps_what_and_each_trained_value_has_keepers_
     assert [one.rank for one in found] == list(range(RANKS))
     assert all(one.keepers == found[0].keepers and one.mesh == ROOM.load(name)().mesh(RANKS) for one in found)
     assert found[0].mesh.size == RANKS
-    for parameter, values in (("0.weight", 480), ("0.bias", 80), ("2.weight", 240), ("2.bias", 3)):
+    assert all(one.cut == found[0].cut for one in found)
+    whole, trained = network().state_dict(), {"0.weight", "0.bias", "2.weight", "2.bias"}
+    for name in {block.name for block in found[0].cut}:
+        made = torch.full_like(whole[name], torch.nan)
+        for block in (block for block in found[0].cut if block.name == name):
+            block.put_into(made, block.taken_from(whole[name]))
+        assert made.equal(whole[name])
+        trained.discard(name)
+    for parameter, values in ((name, whole[name].numel()) for name in trained):
         parts = sorted((part for part in found[0].keepers if part.name == parameter), key=lambda part: part.start)
         assert parts[0].start == 0 and parts[-1].end == values
         assert all(one.end == other.start for one, other in pairwise(parts))
-    assert all(part.name in ("0.weight", "0.bias", "2.weight", "2.bias") for part in found[0].keepers)
+    assert {part.name for part in found[0].keepers} == trained
 
 
 def test_sharded_gives_each_rank_about_as_many_values_of_what_travels_together():

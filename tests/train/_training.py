@@ -113,7 +113,6 @@ def made(
     if group is None:
         group = joined(next(_lives)) if world_size > 1 else alone()
     share_buffers(model.module, group)
-    seed_all(session.train.seed + 1 + rank)
     Path(folder).mkdir(exist_ok=True)
     recorder, cpu = Recorder(rank), torch.device("cpu")
     wanted = rank == 0 and session.strategy.codec.chooses

@@ -5,6 +5,6 @@ from volary.plugins import Room
 ROOM = Room(
     __name__,
     "PARTITION",
-    planned=("pipeline", "tensor", "hybrid"),
+    planned=("pipeline", "hybrid"),
     protocol="volary.partition._base:Partition",
 )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from volary.comm.groups.group import Group
+    from volary.comm.groups.layer_group import LayerGroup
     from volary.sharding.groups import RankMesh
     from volary.sharding.holdings import Holdings
 
@@ -41,14 +43,21 @@ def whole_batch(passes: Passes) -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank runs. holdings: who keeps which values of the trained parameters of `module`.
+    """What one rank runs. holdings: who keeps which values of the trained parameters of `module`, and of what is cut.
 
-    learn: takes one batch through it; returns whether its backward was wanted. frees_gradients: a rank has memory for
-    the sums of gradients that it keeps, and for others only until they have left.
+    Ranks along the mesh's axes `data` and `shard` have samples of their own, and exchange contributions; ranks along
+    the others hold one replica together, learn from the same samples, and vote as one.
+
+    join: called once before anything is trained, with the group of all ranks of the run, on all of them alike: leaves
+    this rank with its part of `module`, in place. Gives the group of the ranks that hold a replica together; None: each
+    holds one alone. Until then `module` is the whole network. learn: takes one batch through it; returns whether its
+    backward was wanted. frees_gradients: a rank has memory for the sums of gradients that it keeps, and for others only
+    until they have left.
     """
 
     module: nn.Module
     holdings: Holdings
+    join: Callable[[Group], LayerGroup | None] = lambda _: None
     learn: Callable[[Passes], bool] = whole_batch
     frees_gradients: bool = False
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
+from volary.sharding.blocks import TensorBlock
 from volary.sharding.groups import RankMesh, leads
 from volary.sharding.ranges import Range
 from volary.sharding.samples import SampleShare
@@ -17,12 +19,14 @@ class Holdings:
 
     mesh: the axes along which ranks lie. keepers: of each range the ranks that keep it: they update it, alike, and
     have what the optimiser remembers of it. The first of them owns it: it writes it to checkpoints, and all others
-    begin with its values.
+    begin with its values. cut: likewise of each block of a tensor that is cut, trained or not; no rank has more of such
+    a tensor, and no range is of it.
     """
 
     rank: int
     mesh: RankMesh
     keepers: Mapping[Range, Sequence[int]]
+    cut: Mapping[TensorBlock, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def replicated(cls, sizes: Mapping[str, int], rank: int, ranks: int) -> Holdings:
@@ -41,8 +45,43 @@ class Holdings:
 
     @property
     def in_shares(self) -> bool:
-        """Whether some rank keeps less than all."""
-        return any(len(ranks) < self.mesh.size for ranks in self.keepers.values())
+        """Whether ranks compute with values that another one keeps."""
+        return self.mesh.shard > 1
+
+    @property
+    def apart(self) -> bool:
+        """Whether no rank computes with all values: each writes what it owns, and reads what it keeps."""
+        return bool(self.cut) or self.mesh.pipeline > 1
+
+    @property
+    def writes_uncut(self) -> bool:
+        """Whether this rank, if none has all, writes the tensors that it has whole: the first that has them does."""
+        return self.rank in self.mesh.groups("pipeline")[0]
+
+    @property
+    def draws_as(self) -> int:
+        """The rank whose random numbers this one draws, too: of those that compute parts of the same layers, the first.
+
+        Their samples are the same, and so are dropout's masks of what they all have.
+        """
+        return next(ranks[0] for ranks in self.mesh.groups("tensor") if self.rank in ranks)
+
+    @property
+    def writes(self) -> list[TensorBlock]:
+        """The blocks that this rank owns."""
+        return [block for block, ranks in self.cut.items() if self.rank == ranks[0]]
+
+    @cached_property
+    def blocks(self) -> Mapping[str, TensorBlock]:
+        """By name, this rank's block of each tensor that is cut."""
+        return {block.name: block for block, ranks in self.cut.items() if self.rank in ranks}
+
+    @property
+    def kept_share(self) -> float:
+        """The share of all values that this rank keeps, of tensors that are trained or cut; from 0 to 1."""
+        whole = sum(part.size for part in self.keepers) + sum({b.name: prod(b.shape) for b in self.cut}.values())
+        ranges = sum(part.size for part, ranks in self.keepers.items() if self.rank in ranks)
+        return (ranges + sum(block.size for block in self.blocks.values())) / max(1, whole)
 
     @property
     def owned(self) -> list[Range]:

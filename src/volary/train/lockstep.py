@@ -18,7 +18,6 @@ from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcom
 from volary.train.evaluation import buffers_of_first, over_all, record
 from volary.train.not_finite import origin
 from volary.train.replica import record_step
-from volary.train.state.replicas import compare_replicas
 from volary.train.state.snapshot import RankSnapshot
 
 if TYPE_CHECKING:
@@ -96,13 +95,17 @@ class Learnt:
 class Lockstep:
     """See `volary.train.coordinator.Coordinator`.
 
-    consistency: bsp for a worker alone. group: who have the same parameters, and samples of their own. requests: what
-    the run is asked to do, and whether this worker is to end after its step. residuals: those of this rank's codecs.
-    histograms: looks at parameters before and after some steps.
+    consistency: bsp for a worker alone. counts: this worker records its samples and losses; of those that learn from
+    the same samples one does. group: who have the same parameters, and samples of their own. compare: raises
+    RanksDiffer unless all that should be equal is so at a step, on all ranks; a collective call; None: nothing should
+    be. requests: what the run is asked to do, and whether this worker is to end after its step. residuals: those of
+    this rank's codecs. histograms: looks at parameters before and after some steps.
     """
 
     session: Session
+    counts: bool
     group: Group
+    compare: Callable[[int], None] | None
     data: RankData
     network: TrainedNetwork
     replica: Voting
@@ -250,7 +253,7 @@ class Lockstep:
             self.recorder,
             self.replica,
             epoch=batch.epoch + (batch.step_in_epoch + 1) / self.data.steps_per_epoch,
-            samples=batch.count,
+            samples=batch.count if self.counts else 0,
             loss=loss,
             lr=self.network.update.lr,
         )
@@ -258,11 +261,10 @@ class Lockstep:
     def _due(self) -> Generator[Task, None, bool]:
         """What is due after a step; the same on every rank. Returns whether training ends here."""
         session, last = self.session, self.data.feed.step >= self.data.steps
-        equal = self.group.size > 1 and session.strategy.replicas_equal
-        if equal and (last or self._ends(session.train.compare_replicas)):
+        if self.compare is not None and (last or self._ends(session.train.compare_replicas)):
             self.replica.settle()
             self.recorder.enter("exchange")
-            compare_replicas(self.network.flow.module, self.recorder.step, self.group)
+            self.compare(self.recorder.step)
         self._better = False
         if session.evaluate.every.unit != "never" and (last or self._ends(session.evaluate.every)):
             yield EvaluateTask(self.data.validation(), self._as_saved(), self._measured)

@@ -166,9 +166,7 @@ def _memory(session: Session, module: nn.Module, device: torch.device, workers_h
     strategy, parameters = session.strategy, list(module.parameters())
     held = sum(parameter.nbytes for parameter in parameters)
     trained = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
-    holdings = strategy.partition.part(module, 0, strategy.workers).holdings
-    mine = sum(part.size for part, ranks in holdings.keepers.items() if holdings.rank in ranks)
-    mine /= max(1, sum(part.size for part in holdings.keepers))
+    mine = strategy.partition.part(module, 0, strategy.workers).holdings.kept_share
     kept = round(getattr(session.optimizer, "kept", 0) * trained * mine)
     each, once = trained, 0  # gradients live once, in the buckets in which they travel
     if not started:

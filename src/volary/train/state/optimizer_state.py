@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import astuple, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from volary.errors import RunError
+from volary.sharding.blocks import TensorBlock
 from volary.sharding.ranges import Range
 from volary.train.state.state_file import unpacked
 from volary.train.update.optimizer_rule import PartState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from volary.run.checkpoints import Manifest
@@ -27,14 +30,22 @@ def optimizer_file(writer: str) -> str:
 
 
 class OptimizerState:
-    """State of parts that do not overlap; parameters that were never updated have none."""
+    """State of parts that do not overlap; parameters that were never updated have none.
+
+    Of a tensor that is cut into blocks it is the state of these; who asks for runs of its values gets these joined.
+    """
 
     def __init__(self, parts: Iterable[PartState] = ()) -> None:
         self._parts: dict[str, list[PartState]] = {}
+        self._blocks: dict[str, dict[TensorBlock, list[PartState]]] = {}
         for one in parts:
-            if one.each or one.whole:
+            if not (one.each or one.whole):
+                continue
+            if one.block is None:
                 self._parts.setdefault(one.part.name, []).append(one)
-        for known in self._parts.values():
+            else:
+                self._blocks.setdefault(one.part.name, {}).setdefault(one.block, []).append(one)
+        for known in (*self._parts.values(), *(runs for cut in self._blocks.values() for runs in cut.values())):
             known.sort(key=lambda one: one.part.start)
 
     def of(self, part: Range, *, copied: bool = True) -> PartState:
@@ -42,22 +53,33 @@ class OptimizerState:
 
         copied: False: in the memory of the state of a larger part, if one contains it.
         """
-        between = list(self._between(part))
-        if not between:
-            return PartState(part, {}, {})
-        if sum(span.stop - span.start for _, span in between) != part.size:
-            values = f"values {part.start} to {part.end} of {part.name}"
-            raise RunError(f"the optimiser's state covers some of the {values}, and not all")
-        first = between[0][0]
-        pieces = {key: [one.each[key][span] for one, span in between] for key in first.each}
-        shares = len(between) == 1 and not copied
-        each = {key: found[0] if shares else torch.cat(found) for key, found in pieces.items()}
-        return PartState(part, each, first.whole)
+        if part.name in self._blocks:
+            self._parts[part.name] = [_joined(self._blocks.pop(part.name))]
+        return _between(self._parts.get(part.name, []), part, copied=copied)
+
+    def within(self, blocks: Mapping[str, TensorBlock]) -> OptimizerState:
+        """The state of these blocks, as of tensors of their own, instead of that of the tensors they are of, by name;
+        and that of all other tensors. Raises as `of`.
+        """
+        return OptimizerState(self._within(blocks))
+
+    def cut(self, blocks: Mapping[str, TensorBlock]) -> OptimizerState:
+        """Undo `within`: the state of tensors of their own is that of these blocks, by name."""
+        return OptimizerState(replace(one, block=blocks.get(one.part.name)) for one in self._all())
+
+    def of_names(self, names: Container[str]) -> OptimizerState:
+        """The state of the tensors with these names."""
+        return OptimizerState(one for one in self._all() if one.part.name in names)
 
     def plain(self) -> list[Any]:
         """All of it in tensors, plain values and containers of these."""
-        parts = [one for known in self._parts.values() for one in known]
-        return [[*astuple(one.part), dict(one.each), dict(one.whole)] for one in parts]
+        found: list[Any] = []
+        for one in self._all():
+            block = (
+                [] if one.block is None else [[list(one.block.shape), one.block.dim, list(map(list, one.block.spans))]]
+            )
+            found.append([*astuple(one.part), dict(one.each), dict(one.whole), *block])
+        return found
 
     @classmethod
     def read(cls, folder: Path, manifest: Manifest) -> OptimizerState:
@@ -68,10 +90,64 @@ class OptimizerState:
     @classmethod
     def from_plain(cls, plain: Iterable[Any]) -> OptimizerState:
         """The state of which `plain` made these plain values."""
-        return cls(PartState(Range(*part), each, whole) for *part, each, whole in plain)
+        return cls(
+            PartState(Range(name, start, end), each, whole, *(_block(name, *one) for one in block))
+            for name, start, end, each, whole, *block in plain
+        )
 
-    def _between(self, wanted: Range) -> Iterator[tuple[PartState, slice]]:
-        for one in self._parts.get(wanted.name, []):
-            low, high = max(wanted.start, one.part.start), min(wanted.end, one.part.end)
-            if low < high or (one.part == wanted and not wanted.size):
-                yield one, slice(low - one.part.start, high - one.part.start)
+    def _all(self) -> Iterator[PartState]:
+        for known in self._parts.values():
+            yield from known
+        for cut in self._blocks.values():
+            for runs in cut.values():
+                yield from runs
+
+    def _within(self, blocks: Mapping[str, TensorBlock]) -> Iterator[PartState]:
+        names = dict.fromkeys((*self._parts, *self._blocks))
+        for name in names:
+            block = blocks.get(name)
+            if block is None:
+                yield from self._parts[name] if name in self._parts else [_joined(self._blocks[name])]
+                continue
+            own = Range(name, 0, block.size)
+            if block in self._blocks.get(name, {}):
+                yield replace(_between(self._blocks[name][block], own, copied=True), block=None)
+                continue
+            whole = self.of(Range(name, 0, prod(block.shape)))
+            each = {key: block.taken_from(entry.view(block.shape)).flatten() for key, entry in whole.each.items()}
+            yield PartState(own, each, whole.whole)
+
+
+def _between(known: Sequence[PartState], wanted: Range, *, copied: bool) -> PartState:
+    between = []
+    for one in known:
+        low, high = max(wanted.start, one.part.start), min(wanted.end, one.part.end)
+        if low < high or (one.part == wanted and not wanted.size):
+            between.append((one, slice(low - one.part.start, high - one.part.start)))
+    if not between:
+        return PartState(wanted, {}, {})
+    if sum(span.stop - span.start for _, span in between) != wanted.size:
+        values = f"values {wanted.start} to {wanted.end} of {wanted.name}"
+        raise RunError(f"the optimiser's state covers some of the {values}, and not all")
+    first = between[0][0]
+    pieces = {key: [one.each[key][span] for one, span in between] for key in first.each}
+    shares = len(between) == 1 and not copied
+    each = {key: found[0] if shares else torch.cat(found) for key, found in pieces.items()}
+    return PartState(wanted, each, first.whole)
+
+
+def _joined(cut: Mapping[TensorBlock, Sequence[PartState]]) -> PartState:
+    """The state of a whole tensor, of that of its blocks. Raises RunError unless they are all of it, each once."""
+    found = {block: _between(runs, Range(block.name, 0, block.size), copied=False) for block, runs in cut.items()}
+    (first, some), whole = next(iter(found.items())), prod(next(iter(found)).shape)
+    if sum(block.size for block in found) != whole:
+        raise RunError(f"the optimiser's state has other blocks of {first.name} than make it whole")
+    each = {key: torch.empty(first.shape, dtype=entry.dtype) for key, entry in some.each.items()}
+    for block, one in found.items():
+        for key, entry in one.each.items():
+            block.put_into(each[key], entry.view(block.own_shape))
+    return PartState(Range(first.name, 0, whole), {key: entry.flatten() for key, entry in each.items()}, some.whole)
+
+
+def _block(name: str, shape: Sequence[int], dim: int, spans: Sequence[Sequence[int]]) -> TensorBlock:
+    return TensorBlock(name, tuple(shape), dim, tuple((start, end) for start, end in spans))

@@ -14,9 +14,10 @@ from volary.errors import RanksDiffer
 from volary.naming import named_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from volary.comm.groups.group import Group
+    from volary.sharding.holdings import Holdings
 
 BLOCK = 1 << 18  # values that are summed at a time
 
@@ -29,23 +30,31 @@ def fingerprint(module: nn.Module) -> Tensor:
     return torch.stack([_bits(p.detach()) for p in module.parameters()]).cpu()
 
 
-def compare_replicas(module: nn.Module, step: int, group: Group) -> None:
-    """Raise RanksDiffer, naming rank and parameter, unless all of `group` hold the same bits. A collective call."""
+def compare_replicas(module: nn.Module, step: int, group: Group, holdings: Holdings | None = None) -> None:
+    """Raise RanksDiffer, naming rank and parameter, unless all of `group` hold the same bits. A collective call.
+
+    holdings: who has which block of what is cut; None: nothing is.
+    """
     table = gather(fingerprint(module), group).tolist()
     names = [name for name, _ in named_parameters(module)]
+    cut: dict[str, list[Sequence[int]]] = {}
+    for block, ranks in holdings.cut.items() if holdings is not None else ():
+        cut.setdefault(block.name, []).append(ranks)
     for column, name in enumerate(names):
-        values = [row[column] for row in table]
-        usual, count = Counter(values).most_common(1)[0]
-        if count < group.size:
-            raise RanksDiffer(f"replicas differ at step {step}: {_odd(values, usual, name)}; they should be equal")
+        for ranks in cut.get(name, [range(group.size)]):
+            values = {rank: table[rank][column] for rank in ranks}
+            usual, count = Counter(values.values()).most_common(1)[0]
+            if count < len(values):
+                raise RanksDiffer(f"replicas differ at step {step}: {_odd(values, usual, name)}; they should be equal")
 
 
-def _odd(values: Sequence[int], usual: int, name: str) -> str:
+def _odd(values: Mapping[int, int], usual: int, name: str) -> str:
     """Which ranks have other values of a parameter: those that most do not have, or all if there are no most."""
-    if values.count(usual) > len(values) / 2:
-        odd = [str(rank) for rank, value in enumerate(values) if value != usual]
+    if list(values.values()).count(usual) > len(values) / 2:
+        odd = [str(rank) for rank, value in values.items() if value != usual]
         return f"rank {', '.join(odd)} in parameter {name}"
-    alike = [[str(rank) for rank, value in enumerate(values) if value == one] for one in dict.fromkeys(values)]
+    every = dict.fromkeys(values.values())
+    alike = [[str(rank) for rank, value in values.items() if value == one] for one in every]
     return f"parameter {name} is another on " + " than on ".join(f"rank {', '.join(ranks)}" for ranks in alike)
 
 

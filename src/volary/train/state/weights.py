@@ -2,14 +2,16 @@
 
 Files are safetensors. A whole tensor stands under its name, in its shape, as any other tool reads it; a slice of one as
 `name[start:end]`, (end - start,), in the order in memory of the tensor, whose shape and strides the file's header says.
+A block of rows or columns stands in its own shape; the header says which entries of which tensor it has.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,11 +22,12 @@ from volary.errors import RunError
 from volary.exchange.gradients.plan import laid_out_as, values_in
 from volary.naming import named_buffers, named_modules, named_parameters, without_compiled
 from volary.run.checkpoints import require_format
+from volary.sharding.blocks import TensorBlock
 from volary.sharding.ranges import Range
 from volary.train.state.safetensors_file import write_safetensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from torch import Tensor, nn
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from volary.run.content import Content
 
 WEIGHTS = "model.safetensors"  # what one process writes that keeps all of them
-_HEADER = "slices"
+_HEADER, _BLOCKS = "slices", "blocks"
 
 
 def weights_file(writer: str) -> str:
@@ -59,8 +62,10 @@ class _Described(msgspec.Struct, frozen=True, array_like=True):
     stride: list[int]
 
 
-def weights_content(whole: Mapping[str, Tensor], slices: Iterable[TensorSlice] = ()) -> Content:
-    """A file of whole tensors and of slices; their values are read when it is written."""
+def weights_content(
+    whole: Mapping[str, Tensor], slices: Iterable[TensorSlice] = (), blocks: Mapping[TensorBlock, Tensor] | None = None
+) -> Content:
+    """A file of whole tensors, of slices and of blocks, in their shapes; values are read when it is written."""
     tensors, header = dict(whole), dict[str, list[object]]()
     for one in slices:
         part, lies = one.part, torch.empty_like(one.like, device="meta")
@@ -71,6 +76,11 @@ def weights_content(whole: Mapping[str, Tensor], slices: Iterable[TensorSlice] =
             header[key] = [part.name, part.start, list(lies.shape), list(lies.stride())]
             tensors[key] = one.values
     metadata = {_HEADER: json.dumps(header)} if header else {}
+    cut = dict[str, dict[str, object]]()
+    for block, values in (blocks or {}).items():
+        key = f"{block.name}[{', '.join(f'{start}:{end}' for start, end in block.spans)}; {block.dim}]"
+        tensors[key], cut[key] = values, asdict(block)
+    metadata |= {_BLOCKS: json.dumps(cut)} if cut else {}
     return lambda file: write_safetensors(file, tensors, metadata)
 
 
@@ -82,23 +92,26 @@ class SavedWeights:
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._pieces: dict[str, list[_Piece]] = {}
+        self._blocks: dict[str, dict[TensorBlock, Callable[[], Tensor]]] = {}
         for name in sorted(manifest.files):
             if name == WEIGHTS or (name.startswith("model-") and name.endswith(".safetensors")):
                 self._open(folder / name)
-        if not self._pieces:
+        if not self._pieces and not self._blocks:
             require_format(folder, manifest)
         for pieces in self._pieces.values():
             pieces.sort(key=lambda piece: piece.part.start)
 
     def __iter__(self) -> Iterator[str]:
         """The names of all tensors."""
-        return iter(self._pieces)
+        return iter([*self._pieces, *self._blocks])
 
     def __contains__(self, name: str) -> bool:
-        return name in self._pieces
+        return name in self._pieces or name in self._blocks
 
     def whole(self, name: str) -> Tensor:
-        """A tensor in its shape. Raises RunError if not all of it is there."""
+        """A tensor in its shape. Raises RunError if not all of it is there, or some of it more than once."""
+        if name in self._blocks:
+            return self._joined(self._blocks[name])
         first = self._pieces[name][0]
         if first.whole:
             return first.read()
@@ -110,17 +123,38 @@ class SavedWeights:
 
         Raises RunError if it has another shape, or not all of it is there.
         """
-        self.require(part.name, like)
-        first, lies = self._pieces[part.name][0], torch.empty_like(like, device="meta")
-        if first.stride == lies.stride():
+        self.require(part.name, like.shape)
+        lies = torch.empty_like(like, device="meta")
+        if part.name in self._pieces and self._pieces[part.name][0].stride == lies.stride():
             return self._values(part)
         return values_in(part, torch.empty_like(like).copy_(self.whole(part.name)))
 
-    def require(self, name: str, like: Tensor) -> None:
-        """Raise RunError unless the tensor is there and has the shape of `like`."""
-        found = self._pieces[name][0].shape if name in self else "missing"
-        if found != tuple(like.shape):
-            raise RunError(f"the checkpoint's {name} is {found}; the network's is {tuple(like.shape)}")
+    def block(self, block: TensorBlock) -> Tensor:
+        """The values of a block, in its shape. Raises as `whole`."""
+        own = self._blocks.get(block.name, {}).get(block)
+        return block.taken_from(self.whole(block.name)) if own is None else own()
+
+    def require(self, name: str, shape: Sequence[int]) -> None:
+        """Raise RunError unless the tensor is there and has this shape."""
+        found: object = "missing"
+        if name in self._blocks:
+            found = next(iter(self._blocks[name])).shape
+        elif name in self._pieces:
+            found = self._pieces[name][0].shape
+        if found != tuple(shape):
+            raise RunError(f"the checkpoint's {name} is {found}; the network's is {tuple(shape)}")
+
+    def _joined(self, cut: Mapping[TensorBlock, Callable[[], Tensor]]) -> Tensor:
+        first = next(iter(cut))
+        if sum(block.size for block in cut) != prod(first.shape):
+            raise RunError(f"the checkpoint has other blocks of {first.name} than make it whole")
+        whole: Tensor | None = None
+        for block, read in cut.items():
+            values = read()
+            whole = values.new_empty(first.shape) if whole is None else whole
+            block.put_into(whole, values)
+        assert whole is not None
+        return whole
 
     def _values(self, wanted: Range) -> Tensor:
         at, found = wanted.start, []
@@ -136,11 +170,15 @@ class SavedWeights:
     def _open(self, path: Path) -> None:
         try:
             file: Any = safe_open(path, framework="pt")
-            header = (file.metadata() or {}).get(_HEADER, "{}")
-            slices = msgspec.json.decode(header, type=dict[str, _Described])
+            header = file.metadata() or {}
+            slices = msgspec.json.decode(header.get(_HEADER, "{}"), type=dict[str, _Described])
+            blocks = msgspec.json.decode(header.get(_BLOCKS, "{}"), type=dict[str, TensorBlock])
         except (SafetensorError, msgspec.MsgspecError) as error:
             raise RunError(f"{path}: the checkpoint's weights are no safetensors file: {error}") from None
         for key in file.keys():  # noqa: SIM118 - not a mapping
+            if key in blocks:
+                self._blocks.setdefault(blocks[key].name, {})[blocks[key]] = partial(file.get_tensor, key)
+                continue
             size = file.get_slice(key).get_shape()
             own = _Described(key, 0, size, list(torch.empty(size, device="meta").stride()))
             one, read = slices.get(key, own), partial(file.get_tensor, key)
@@ -160,14 +198,17 @@ class _Piece:
     read: Callable[[], Tensor]
 
 
-def load_weights(module: nn.Module, saved: SavedWeights) -> None:
-    """Set the module's parameters and buffers. Raises RunError, naming the first tensor that does not fit."""
-    own = weights_of(module)
+def load_weights(module: nn.Module, saved: SavedWeights, blocks: Mapping[str, TensorBlock] | None = None) -> None:
+    """Set the module's parameters and buffers. Raises RunError, naming the first tensor that does not fit.
+
+    blocks: of each tensor of which it has a block alone, by name.
+    """
+    own, cut = weights_of(module), blocks or {}
     for name, tensor in own.items():
-        saved.require(name, tensor)
+        saved.require(name, cut[name].shape if name in cut else tensor.shape)
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(saved.whole(name))
+            tensor.copy_(saved.block(cut[name]) if name in cut else saved.whole(name))
 
 
 def load_buffers(module: nn.Module, saved: SavedWeights) -> None:

@@ -52,7 +52,8 @@ def build_strategy(
     one worker exchanges nothing.
     """
     if group.size == 1:
-        _warn(recorder, group, state, idle_settings.of_one_worker(strategy))
+        if not part.holdings.apart:
+            _warn(recorder, group, state, idle_settings.of_one_worker(strategy))
         return SingleWorker(recorder, _whole(update, recorder))
     warms_up = strategy.codec.at(0) != strategy.codec
     private = update is None or update.changes_gradients

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.server.update_rule import SliceUpdate
+    from volary.sharding.blocks import TensorBlock
     from volary.sharding.ranges import Range
     from volary.train.state.optimizer_state import OptimizerState
 
@@ -26,12 +27,14 @@ COUNTER = "step"  # torch's optimisers count a parameter's updates under this na
 class PartState:
     """The state that an optimiser has of `part`.
 
-    each: entries with something of each value, (size,). whole: all others, which are the same for any part.
+    each: entries with something of each value, (size,). whole: all others, which are the same for any part. block: what
+    `part` is a run of values of, in their order in memory; None: the whole tensor.
     """
 
     part: Range
     each: Mapping[str, Tensor]
     whole: Mapping[str, Any]
+    block: TensorBlock | None = None
 
 
 class SliceOptimizer:

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_
 
+from volary.errors import SettingError
 from volary.server.update_rule import SliceUpdate
 from volary.sharding.ranges import Range
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.by_slices import by_number
 from volary.train.update.optimizer_rule import OptimizerRule
+from volary.train.update.part_norm import PartNorm
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+    from volary.comm.groups.layer_group import LayerGroup
     from volary.session.spec import Train
+    from volary.sharding.holdings import Holdings
     from volary.train.schedules._base import Schedule
     from volary.train.update.optimizer_rule import SliceOptimizer
     from volary.train.update.precision import Precision
@@ -54,6 +58,18 @@ class Update:
         self._changed_lr: float | None = None
         self._rule.changes_sums = self.changes_gradients
         self.lr, self._factor = 0.0, 1.0
+        self._norm: PartNorm | None = None
+
+    def hold_parts(self, holdings: Holdings, parts: LayerGroup) -> None:
+        """From now on these are parts of parameters, and other workers have the rest. Raises SettingError if the rule
+        needs whole ones.
+        """
+        if not self.elementwise:
+            raise SettingError(
+                f"optimizer: nothing says that {self._kind.__name__} updates each value on its own, and workers have "
+                "parts of parameters; accepted: an elementwise one, as sgd or adam, or partition=data"
+            )
+        self._norm = PartNorm(holdings, parts)
 
     @property
     def changes_gradients(self) -> bool:
@@ -124,8 +140,15 @@ class Update:
         if self._changed_lr is not None:
             one.change_rate(self._changed_lr)
         if self._settings.clip_norm is not None and not self._divided:
-            clip_grad_norm_(one.parts.values(), self._settings.clip_norm)
+            self._clip(one.parts, self._settings.clip_norm)
         one.step(self._factor, self._precision.step)
+
+    def _clip(self, parts: Mapping[Range, Tensor], most: float) -> None:
+        if self._norm is None:
+            clip_grad_norm_(parts.values(), most)
+            return
+        gradients = {part.name: one.grad for part, one in parts.items() if one.grad is not None}
+        clip_grads_with_norm_(parts.values(), most, self._norm(gradients, 2.0))
 
     def state(self) -> list[Any]:
         """The optimiser's state, as `OptimizerState.plain` gives it, in its own memory until the next update."""

@@ -16,11 +16,12 @@ from volary.train.rank_data import RankData
 from volary.train.recording.histograms import Histograms
 from volary.train.state.progress import Progress
 from volary.train.state.rank_state import RESIDUALS
+from volary.train.state.seeds import seed_all
 from volary.train.strategies.contribution import StepSettings
-from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
 from volary.train.update.paced import Paced
 from volary.train.update.precision import Precision
+from volary.train.worker.rank_part import RankPart
 from volary.train.worker.saver import GroupSaver
 from volary.train.worker.session import training, update_of
 from volary.train.worker.session_parts import SessionParts
@@ -53,9 +54,9 @@ def assemble(
     estimate: of a step on rank 0, from trying the session.
     """
     session = model.session
-    part = session.strategy.partition.part(model.module, group.rank, group.size)
-    replicas = group.along(part.holdings.mesh, "data", "shard")
-    data = RankData(model, part.holdings.samples, group.bulletin, recorder)
+    own = RankPart.joined(model, group)
+    seed_all(session.train.seed + 1 + own.replicas.rank)
+    data = RankData(model, own.part.holdings.samples, group.bulletin, recorder)
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
     precision, state = Precision(session.train.precision, device), StrategyState()
     update = update_of(model, precision, Paced(session.schedule, data.feed), data.steps)
@@ -64,13 +65,15 @@ def assemble(
         passes=session.train.accumulate,
         samples=lambda: data.feed.given,
         on_nonfinite=session.train.on_nonfinite,
-        estimate=estimate.of(session.data.batch_size / replicas.size) if estimate else None,
+        estimate=estimate.of(session.data.batch_size / own.replicas.size) if estimate else None,
     )
-    replica = build_strategy(session.strategy, part, recorder, group, update, state=state, steps=steps)
+    replica = own.replica(session.strategy, recorder, update, state, steps)
     best, consistency = Best(), session.strategy.consistency if group.size > 1 else Bsp()
     lockstep = Lockstep(
         session=session,
-        group=replicas,
+        counts=own.counts,
+        group=own.replicas,
+        compare=own.compare(session.strategy),
         data=data,
         network=network,
         replica=replica,
@@ -78,7 +81,7 @@ def assemble(
         saver=SessionParts(
             GroupSaver(drafts, group, recorder, partial(gather_plain, group=group)),
             recorder,
-            part,
+            own.part,
             network,
             {**data.parts(), "best": best, "ways": state},
             {RESIDUALS: state, **replica.own},
@@ -91,4 +94,4 @@ def assemble(
         requests=RunRequests(requests, group.bulletin, asked_to_end),
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all),
     )
-    return training(model, recorder, replica, lockstep, network, replicas.size, part.learn)
+    return training(model, recorder, replica, lockstep, network, own.replicas.size, own.part.learn)

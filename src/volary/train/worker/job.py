@@ -11,7 +11,6 @@ from volary.train.coordinator import Outcome
 from volary.train.loop import train
 from volary.train.member.compare import data_facts
 from volary.train.state.drafts import RemoteDrafts
-from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
 from volary.train.worker.connect import joined
 from volary.train.worker.saver import drafts_of
@@ -37,7 +36,6 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         recorder.enter("exchange")
         agree_on_network(model.module, group, data_facts(model.samples))
         recorder.enter("starting")
-        seed_all(session.train.seed + 1 + place.rank)
         drafts = drafts_of(member, group, recorder, pulse, session.checkpoint)
         training = assemble(
             model,

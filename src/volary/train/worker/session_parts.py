@@ -15,7 +15,15 @@ from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
 from volary.train.state.state_file import state_content, unpacked
 from volary.train.state.stateful import CheckpointParts
-from volary.train.state.weights import WEIGHTS, SavedWeights, load_buffers, load_weights, weights_content, weights_of
+from volary.train.state.weights import (
+    WEIGHTS,
+    SavedWeights,
+    load_buffers,
+    load_weights,
+    weights_content,
+    weights_file,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,7 +43,8 @@ class SessionParts:
 
     part: what a rank runs. network: with what updates what the rank keeps; updates_locally: each rank has an optimiser
     and a loss scale of its own. Rank 0 writes the parameters and `parts`, which all ranks hold alike; each rank its
-    random generators, the network's buffers, `own`, and what the optimiser remembers of what it owns.
+    random generators, the network's buffers, `own`, and what the optimiser remembers of what it owns. Where no rank has
+    the whole network, each writes of the parameters, too, what it owns, and reads what it keeps.
     """
 
     def __init__(
@@ -71,7 +80,7 @@ class SessionParts:
         self._saver.save(CheckpointParts(self._rank_state, self._alike, self._kept), metric, last=last)
 
     def resume(self) -> Manifest | None:
-        found = self._saver.find(whole=self._holdings.in_shares)
+        found = self._saver.find(whole=self._in_parts)
         if found is None:
             return None
         manifest, folder = found
@@ -83,31 +92,50 @@ class SessionParts:
         # cloned: a view would be saved with all that it is a view of
         buffers = {name: buffer.detach().clone() for name, buffer in named_buffers(self._module)}
         own = {name: one.rank_state() for name, one in self._own.items()}
-        return {"generators": generators_state(), "buffers": buffers, **own}
+        drawn = {"generators": generators_state()} if self._holdings.draws_as == self._saver.rank else {}
+        return {**drawn, "buffers": buffers, **own}
+
+    @property
+    def _in_parts(self) -> bool:
+        """Whether each rank writes and reads its part of what the optimiser remembers."""
+        return self._holdings.in_shares or self._holdings.apart
 
     def _alike(self) -> Iterator[tuple[str, Content]]:
-        yield WEIGHTS, weights_content(weights_of(self._module))
+        if not self._holdings.apart:
+            yield WEIGHTS, weights_content(weights_of(self._module))
         yield SHARED, state_content({name: part.state() for name, part in self._parts.items()})
         yield ROSTER, self._progress.packed(self._recorder.step)
 
     def _kept(self) -> Iterator[tuple[str, Content]]:
-        if self._holdings.owned:
-            name = optimizer_file(f"worker-{self._saver.rank}") if self._holdings.in_shares else OPTIMIZER
-            yield name, state_content(self._update.state())
+        holdings, writer = self._holdings, f"worker-{self._saver.rank}"
+        if not holdings.apart:
+            if holdings.owned:
+                yield optimizer_file(writer) if holdings.in_shares else OPTIMIZER, state_content(self._update.state())
+            return
+        tensors, owned = weights_of(self._module), {block.name for block in holdings.writes}
+        uncut = {name for name in tensors if name not in holdings.blocks and holdings.writes_uncut}
+        blocks = {holdings.blocks[name]: tensors[name] for name in owned}
+        if uncut or blocks:
+            yield weights_file(writer), weights_content({name: tensors[name] for name in uncut}, blocks=blocks)
+            state = OptimizerState.from_plain(self._update.state()).cut(holdings.blocks)
+            yield optimizer_file(writer), state_content(state.of_names(uncut | owned).plain())
 
     def _restore(self, manifest: Manifest, folder: Path) -> None:
-        first, parts = self._holdings.leads, {"update": self._update, **self._parts}
-        if self._holdings.in_shares:
-            parts.pop("update").restore(OptimizerState.read(folder, manifest).plain())
-        if first:
-            load_weights(self._module, SavedWeights(folder, manifest))
+        holdings, parts = self._holdings, {"update": self._update, **self._parts}
+        first = holdings.leads
+        if self._in_parts:
+            parts.pop("update").restore(OptimizerState.read(folder, manifest).within(holdings.blocks).plain())
+        reads = first or holdings.apart
+        if reads:
+            load_weights(self._module, SavedWeights(folder, manifest), holdings.blocks)
             shared = self._shared(manifest, folder)
             apart = {name: taken_apart(shared[name]) for name in parts if name in shared}
+        if first:
             self._saver.bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
-        else:
+        elif not reads:
             posted = self._saver.bulletin.read("resumed-state", LEADER)
             apart = {name: (plain, blank(plain)) for name, plain in posted.items()}
-        late = {name: tensors for name, (_, tensors) in apart.items() if tensors and not first}
+        late = {name: tensors for name, (_, tensors) in apart.items() if tensors and not reads}
         for name, (plain, tensors) in apart.items():
             if name not in late:
                 parts[name].restore(put_together(plain, tensors))
@@ -116,7 +144,8 @@ class SessionParts:
             for name, tensors in late.items():
                 parts[name].restore(put_together(apart[name][0], tensors))
 
-        self.late = DeferredTensors([tensor for _, tensors in apart.values() for tensor in tensors], come)
+        sent = [tensor for _, tensors in apart.values() for tensor in tensors if not holdings.apart]
+        self.late = DeferredTensors(sent, come)
         self._restore_own(manifest, folder)
 
     def _shared(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
@@ -129,12 +158,16 @@ class SessionParts:
 
     def _restore_own(self, manifest: Manifest, folder: Path) -> None:
         states = rank_states(folder, manifest, self._saver.rank, self._saver.size)
-        if "buffers" in states[0]:
-            for name, buffer in named_buffers(self._module):
-                buffer.copy_(states[0]["buffers"][name])
-        else:  # the run had fewer workers, or servers
+        saved, buffers = states[0].get("buffers", {}), dict(named_buffers(self._module))
+        if saved.keys() >= buffers.keys():
+            for name, buffer in buffers.items():
+                buffer.copy_(saved[name])
+        else:  # the run had fewer workers, other parts of the network, or servers
             load_buffers(self._module, SavedWeights(folder, manifest))
-        if "generators" in states[0]:
-            restore_generators(states[0]["generators"])
+        drawn = states[0]
+        if self._holdings.draws_as != self._saver.rank:
+            drawn = rank_states(folder, manifest, self._holdings.draws_as, self._saver.size)[0]
+        if "generators" in drawn:
+            restore_generators(drawn["generators"])
         for name, one in self._own.items():
             one.restore_rank([state[name] for state in states if name in state])

@@ -1,0 +1,120 @@
+"""A replica that several workers hold together, each its part: to all other replicas they are one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.comm.groups.blocking import gather
+from volary.errors import RanksDiffer
+from volary.train.agreement.votes import Vote
+from volary.train.replica import Voting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.groups.group import Group
+    from volary.comm.groups.layer_group import LayerGroup
+    from volary.run.database.traffic import Traffic
+    from volary.train.agreement.first_state import DeferredTensors
+    from volary.train.agreement.votes import Agreed
+    from volary.train.state.stateful import RankState
+
+
+APART = 1e-3  # of a loss: more than rounding on processors that differ
+
+
+class InParts(Voting):
+    """See `volary.train.replica.Voting`. The workers of `parts`, which have the same samples and loss, vote as one.
+
+    whole: what exchanges with the other replicas' workers that have the same part as this one.
+    """
+
+    def __init__(self, whole: Voting, parts: LayerGroup) -> None:
+        self._whole, self._parts = whole, parts
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._whole.sent_bytes + self._parts.sent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        return self._whole.received_bytes + self._parts.received_bytes
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        return (*self._whole.traffic, *self._parts.traffic)
+
+    @property
+    def own(self) -> Mapping[str, RankState]:
+        return self._whole.own
+
+    def vote(self, vote: Vote) -> None:
+        """Vote as the replica does: after its first worker, but ending if any of them is to end."""
+        self._whole.vote(one_vote(vote, self._parts.group))
+
+    def agree(self) -> Agreed:
+        return self._whole.agree()
+
+    def apply(self, scale: float = 1.0) -> None:
+        self._whole.apply(scale)
+
+    def gradient_norm(self, kind: float) -> Tensor:
+        return self._whole.gradient_norm(kind)
+
+    def leave_out(self) -> None:
+        self._whole.leave_out()
+
+    def drop(self, cleared: Container[int]) -> None:
+        self._whole.drop(cleared)
+
+    def start(self, late: DeferredTensors) -> None:
+        """Give all that have the same part what the first of them has."""
+        self._whole.start(late)
+
+    @contextmanager
+    def consensus(self) -> Iterator[None]:
+        with self._whole.consensus():
+            yield
+
+    def take_own(self) -> None:
+        self._whole.take_own()
+
+    def finish(self) -> None:
+        self._whole.finish()
+
+    def await_all(self) -> None:
+        self._whole.await_all()
+
+    def settle(self) -> None:
+        self._whole.settle()
+
+    def close(self) -> None:
+        self._whole.close()
+
+
+def one_vote(vote: Vote, parts: Group) -> Vote:
+    """The vote of the workers of a replica. A collective call.
+
+    Raises RanksDiffer if their losses differ: then something is computed of a part as if it were the whole.
+    """
+    fields = [vote.loss, vote.ending, vote.step_s, vote.requests]
+    everybody = gather(torch.tensor([float(one) for one in fields], dtype=torch.float64), parts)
+    losses, ending, seconds, requests = everybody.unbind(1)
+    finite = bool(torch.isfinite(losses).all())
+    if finite and float(losses.max() - losses.min()) > APART * float(losses.abs().max()):
+        raise RanksDiffer(
+            f"the workers that hold parts of one network have the losses {', '.join(f'{one:g}' for one in losses)}; "
+            "they should be equal: some code reads the weight of a layer that is cut; leave that layer out of "
+            "strategy.partition.plan"
+        )
+    agreed = {
+        "loss": float(losses[0]) if finite else math.nan,
+        "ending": bool(ending.any()),
+        "step_s": float(seconds.mean()),
+    }
+    return Vote(**{**vars(vote), **agreed, "requests": int(requests.max())})

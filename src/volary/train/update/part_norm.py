@@ -1,0 +1,34 @@
+"""The norm of all gradients of a network of which each worker has a part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.comm.groups.blocking import gather
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.groups.layer_group import LayerGroup
+    from volary.sharding.holdings import Holdings
+
+
+class PartNorm:
+    """parts: the workers that hold one network together."""
+
+    def __init__(self, holdings: Holdings, parts: LayerGroup) -> None:
+        self._cut, self._parts = holdings.blocks, parts
+
+    def __call__(self, gradients: Mapping[str, Tensor], kind: float) -> Tensor:
+        """The norm of `kind`, as in torch, of the gradients of all parts, by name; a scalar. A collective call.
+
+        What all have alike is counted once.
+        """
+        counted = [one for name, one in gradients.items() if name in self._cut or self._parts.group.leads]
+        norms = [torch.linalg.vector_norm(one, kind) for one in counted]
+        own = torch.linalg.vector_norm(torch.stack(norms), kind) if norms else torch.tensor(0.0)
+        total: Tensor = torch.linalg.vector_norm(gather(own, self._parts.group), kind)
+        return total

@@ -1,0 +1,65 @@
+"""The part of a run that one rank has: of the network, of the samples, and in the groups that it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from volary.train.agreement.in_parts import InParts
+from volary.train.state.replicas import compare_replicas
+from volary.train.strategies.strategy import build_strategy
+
+if TYPE_CHECKING:
+    from volary.comm.groups.group import Group
+    from volary.comm.groups.layer_group import LayerGroup
+    from volary.partition._base import Part
+    from volary.session.spec import Strategy
+    from volary.train.model import Model
+    from volary.train.recording.recorder import Recorder
+    from volary.train.replica import Voting
+    from volary.train.strategies.contribution import StepSettings
+    from volary.train.strategies.strategy_state import StrategyState
+    from volary.train.update.update import Update
+
+
+@dataclass(frozen=True)
+class RankPart:
+    """everyone: all ranks of the run. replicas: those of this rank's part, which have samples of their own. layers: the
+    ranks that hold this rank's replica with it; None: it holds one alone.
+    """
+
+    part: Part
+    everyone: Group
+    replicas: Group
+    layers: LayerGroup | None
+
+    @classmethod
+    def joined(cls, model: Model, group: Group) -> RankPart:
+        """This rank's part, of which alone it has the parameters from now on. A collective call.
+
+        Raises SettingError if the network cannot be cut as its session says.
+        """
+        part = model.session.strategy.partition.part(model.module, group.rank, group.size)
+        return cls(part, group, group.along(part.holdings.mesh, "data", "shard"), part.join(group))
+
+    @property
+    def counts(self) -> bool:
+        """Whether this rank records its samples and losses: of those that learn from the same ones the first does."""
+        return self.part.holdings.draws_as == self.everyone.rank
+
+    def compare(self, strategy: Strategy) -> Callable[[int], None] | None:
+        """The comparison of all that should be equal at a step; None: nothing should be."""
+        if self.everyone.size == 1 or not strategy.replicas_equal:
+            return None
+        return partial(compare_replicas, self.part.module, group=self.everyone, holdings=self.part.holdings)
+
+    def replica(
+        self, strategy: Strategy, recorder: Recorder, update: Update, state: StrategyState, steps: StepSettings
+    ) -> Voting:
+        """What exchanges with the replicas, and updates this part. A collective call. Raises as `build_strategy`."""
+        if self.layers is not None:
+            update.hold_parts(self.part.holdings, self.layers)
+        own = build_strategy(strategy, self.part, recorder, self.replicas, update, state=state, steps=steps)
+        return own if self.layers is None else InParts(own, self.layers)
