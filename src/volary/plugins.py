@@ -21,7 +21,8 @@ class Room:
     planned: names that the design knows and that are not built yet; they are refused with that reason.
     protocol: "module:class", whose public members every plug-in has. by_pattern: "module:class" of what holds several
     plug-ins by pattern, as its `parts`, if the setting may be such a mapping. moved: names that were here, and the
-    package that has them now. aliases: other names, each for a plug-in and some of its settings.
+    package that has them now. aliases: other names, each for a plug-in and some of its settings. by_setting: plug-ins
+    that are meant by a mapping without a name that has a setting called as they are.
     """
 
     package: str
@@ -31,6 +32,7 @@ class Room:
     by_pattern: str | None = None
     moved: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    by_setting: tuple[str, ...] = ()
 
     def names(self) -> list[str]:
         """All plug-ins there are, by listing the folder: nothing of them is imported."""

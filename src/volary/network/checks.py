@@ -8,6 +8,10 @@ from volary.errors import SettingError
 from volary.network.metrics import ROOM
 from volary.plugins import unknown
 
+NO_CLASSES = (
+    "the data does not say how many classes there are; accepted: network.classes (in a regression the number of "
+    "outputs: 1 for a column of numbers), or a data set of your own with an attribute `classes`"
+)
 LOSS = "loss"  # as a metric: the loss itself
 
 

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
 from volary.network.arguments import accept
+from volary.network.checks import NO_CLASSES
 from volary.network.zoo._base import Network
 
 if TYPE_CHECKING:
     from torch import nn
-
-NO_CLASSES = (
-    "the data does not say how many classes there are; accepted: network.classes (in a regression the number of "
-    "outputs: 1 for a column of numbers), or a data set of your own with an attribute `classes`"
-)
 
 
 def build(
@@ -35,9 +31,9 @@ def build(
     """
     if isinstance(network, Network):
         classes = network.classes or classes
-        if not classes:
+        if not classes and network.needs_classes:
             raise SettingError(f"network.classes is not set, and {NO_CLASSES}")
-        return network.build(network.input_shape or input_shape, classes)
+        return network.build(network.input_shape or input_shape, classes or 0)
     called = name or str(getattr(network, "__name__", repr(network)))
     offered = {"input_shape": input_shape} | ({"classes": classes} if classes else {})
     made = _call(network, called, dict(arguments or {}), offered)

@@ -19,9 +19,10 @@ def check(session: Any) -> None:
         "optimizer": session.optimizer,
     }
     for path, value in named.items():
-        if isinstance(value, UserObject) or (path == "data.source" and hasattr(value, "check")):
+        checked = isinstance(value, UserObject) or (path == "data.source" and hasattr(value, "check"))
+        for one in (value,) if checked else getattr(value, "references", ()):
             try:
-                value.check()
+                one.check()
             except BadInput as error:
                 problems.add("", path, str(error))
     problems.raise_if_any()

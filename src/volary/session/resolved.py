@@ -80,6 +80,8 @@ def _lines(mapping: Mapping[str, Any], indent: str) -> list[str]:
     for name, value in mapping.items():
         if isinstance(value, dict) and value:
             lines += [f"{indent}{scalar(name)}:", *_lines(value, indent + "  ")]
+        elif isinstance(value, list) and any(isinstance(child, dict) for child in value):
+            lines += [f"{indent}{scalar(name)}:", *(f"{indent}  - {flow(child)}" for child in value)]
         else:
             lines.append(f"{indent}{scalar(name)}: {flow(value)}")
     return lines

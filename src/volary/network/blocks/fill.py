@@ -19,13 +19,11 @@ def caffe_xavier(module: nn.Module, bias: float = 0.0) -> None:
 
 
 def he_normal(module: nn.Module) -> None:
-    """Convolutions normal with variance 2 / fan_out (He et al. 2015, arXiv:1502.01852), fully connected 0.01."""
+    """Convolutions normal with variance 2 / fan_out (He et al. 2015, arXiv:1502.01852)."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
             fill_bias(layer, 0)
-        elif isinstance(layer, nn.Linear):
-            gaussian(layer, 0.01)
 
 
 def uniform_by_fan_in(module: nn.Module) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from volary.network.blocks.convolution import conv_relu
-from volary.network.blocks.fill import he_normal
+from volary.network.blocks.fill import gaussian, he_normal
 from volary.network.images import image_shape
 
 WIDTHS = (64, 128, 256, 512, 512)
@@ -36,4 +36,7 @@ def vgg(
     network.add_module("features", nn.Sequential(*layers))
     network.add_module("classifier", classifier)
     he_normal(network)
+    for layer in classifier:
+        if isinstance(layer, nn.Linear):
+            gaussian(layer, 0.01)
     return network

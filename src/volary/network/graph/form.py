@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from volary.errors import SettingError
+from volary.session.reading.problems import Problem, SessionError
+
 if TYPE_CHECKING:
     from volary.network.layers._base import LayerKind
 
@@ -41,6 +44,7 @@ class NamedLayer:
 class Graph:
     """A network: its layers, in any order, the edges that it is fed, and those that it gives.
 
+    aliases: other names of edges, as of a block for what its last layer makes.
     An output whose layers do not run in a phase is left out in that phase: so auxiliary answers are for training only.
     place: where it was written, for messages.
     """
@@ -48,9 +52,19 @@ class Graph:
     layers: tuple[NamedLayer, ...]
     inputs: tuple[str, ...] = ("input",)
     outputs: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
     place: str = field(default="", compare=False)
 
     def with_values(self, **values: Any) -> Graph:
-        """The graph with numbers for the words in its layers' settings: `classes=10` for `outputs: classes`."""
-        layers = (replace(layer, kind=layer.kind.with_values(values)) for layer in self.layers)
-        return replace(self, layers=tuple(layers))
+        """The graph with numbers for the words in its layers' settings: `classes=10` for `outputs: classes`.
+
+        Raises SessionError, with the layer, if one of them uses a word whose number is 0: nobody knows it.
+        """
+        return replace(self, layers=tuple(_with_values(layer, values) for layer in self.layers))
+
+
+def _with_values(layer: NamedLayer, values: Mapping[str, Any]) -> NamedLayer:
+    try:
+        return replace(layer, kind=layer.kind.with_values(values))
+    except SettingError as error:
+        raise SessionError([Problem(layer.place, f"layer {layer.name!r}", str(error))]) from None

@@ -52,6 +52,7 @@ def wire(graph: Graph, phase: Phase) -> Wiring:
     _refuse_names_given_twice(layers, problems)
     _refuse_counts(layers, problems)
     makes, newest = _versions(graph, layers, problems)
+    newest |= {alias: newest[edge] for alias, edge in graph.aliases.items() if edge in newest}
     wired, made = [], dict.fromkeys(graph.inputs, 0)
     for layer, made_here in zip(layers, makes, strict=True):
         known = {name: (name, made[name]) for name in layer.inputs if name in made}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from volary.errors import SettingError
+from volary.network.checks import NO_CLASSES
 from volary.session.reading.settle import settle
 
 if TYPE_CHECKING:
@@ -54,9 +55,15 @@ class LayerKind(ABC):
         """Fill the parameters of what `build` made, where settings say how."""
 
     def with_values(self, values: Mapping[str, Any]) -> LayerKind:
-        """The kind with values for words in its settings, such as `classes`."""
+        """The kind with values for words in its settings, such as `classes`.
+
+        Raises SettingError for a value of 0: nobody says how many there are.
+        """
         words = [(field.name, getattr(self, field.name)) for field in fields(self)]
         known = {name: values[word] for name, word in words if isinstance(word, str) and word in values}
+        for name, value in known.items():
+            if not value:
+                raise SettingError(f"{name} is {getattr(self, name)!r}, and {NO_CLASSES}")
         return replace(self, **known) if known else self
 
 

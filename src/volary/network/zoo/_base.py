@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from volary.errors import SettingError
 
@@ -18,6 +18,8 @@ class Network(ABC):
 
     input_shape: tuple[int, ...] | None = None  # of one sample, such as (3, 32, 32); None: taken from the data
     classes: int | None = None  # outputs; None: taken from the data
+
+    needs_classes: ClassVar[bool] = True  # False: `build` may be given 0, if nobody says how many there are
 
     def __post_init__(self) -> None:
         if self.input_shape is not None and not all(isinstance(n, int) and n > 0 for n in self.input_shape):

@@ -61,12 +61,10 @@ class AlexNet(Network):
                 fc8=nn.Linear(4096, classes),
             )
         )
-        for layer in ("conv1", "conv3", "fc8"):
-            gaussian(network.get_submodule(layer), 0.01)
-        for layer in ("conv2", "conv4", "conv5"):
-            gaussian(network.get_submodule(layer), 0.01, bias=0.1)
-        for layer in ("fc6", "fc7"):
-            gaussian(network.get_submodule(layer), 0.005, bias=0.1)
+        for layer in ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8"):
+            std = 0.005 if layer in ("fc6", "fc7") else 0.01
+            bias = 0.0 if layer in ("conv1", "conv3", "fc8") else 0.1
+            gaussian(network.get_submodule(layer), std, bias)
         return network
 
 

@@ -31,7 +31,8 @@ def read_choice(choice: Choice, reader: Reader, node: Node, path: str, default: 
     if _by_pattern(choice, node.value):
         return _patterns(choice, reader, node, path)
     entries = dict(node.value)
-    name = entries.pop("name", node.with_value(default))
+    meant = next((one for one in choice.open().by_setting if one in entries), default)
+    name = entries.pop("name", node.with_value(meant))
     if not isinstance(name.value, str):
         given = "lacks a name" if "name" not in node.value else f"has the name {name.plain()!r}"
         return reader.fault(name.place, path, f"{given}; accepted: {choice.in_words()}")

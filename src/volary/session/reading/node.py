@@ -33,12 +33,18 @@ class Node:
     folder: Path
 
     def below(self, path: str) -> Node:
-        """The node at the dotted `path` below this one, or the last one on the way there that exists."""
+        """The node at the dotted `path` below this one, or the last one on the way there that exists.
+
+        A place in a list is a number from 0.
+        """
         node = self
         for name in path.split("."):
-            if not isinstance(node.value, dict) or name not in node.value:
+            if isinstance(node.value, list) and name.isdecimal() and int(name) < len(node.value):
+                node = node.value[int(name)]
+            elif isinstance(node.value, dict) and name in node.value:
+                node = node.value[name]
+            else:
                 break
-            node = node.value[name]
         return node
 
     def plain(self) -> Any:

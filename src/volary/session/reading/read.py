@@ -35,4 +35,6 @@ def _built(cls: type[T], root: Node, overrides: Sequence[str], problems: Problem
     apply(root, overrides, cls, problems)
     session: T = Reader(problems, Whole(cls, root)).build(cls, root, "")
     problems.raise_if_any()
+    if located := getattr(getattr(session, "network", None), "located", None):
+        located(root.below("network"))
     return session

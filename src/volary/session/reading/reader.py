@@ -45,7 +45,8 @@ class Reader:
         if choice := choice_in(hint):
             return self.choose(choice, node, path, default)
         if get_origin(hint) is Annotated:
-            return self.read(get_args(hint)[0], node, path, default)
+            prepare = next((one for one in hint.__metadata__ if callable(one)), None)
+            return self.read(get_args(hint)[0], prepare(node) if prepare else node, path, default)
         if is_union(hint):
             return self._union(hint, node, path)
         if get_origin(hint) in (list, tuple):
