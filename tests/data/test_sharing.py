@@ -212,7 +212,7 @@ def test_reading_processes_read_this_workers_share_alone_and_stay_for_the_next_e
             if left_early:
                 break
         assert seen == [([1, 3], 2, False), ([5, 7], 2, False), ([], 0, True)][: len(seen)]
-    del own._reader
+    own._reader.close()
 
 
 def test_what_any_sampler_draws_is_shared_out_and_it_is_told_the_epoch():

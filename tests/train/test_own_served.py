@@ -37,9 +37,8 @@ from train._own_workers import worker_in
 from train._served import served
 from train._training import session
 from train._user_code import points
-from volary.data.indexed import BatchRange
+from volary.data.reader import SamplePlaces
 from volary.data.sharing.among import Among
-from volary.data.sharing.portions import LoaderPortions
 from volary.data.sharing.shared import shared
 from volary.errors import SettingError, VolaryError
 from volary.server.update_rule import SliceUpdate
@@ -52,6 +51,7 @@ from volary.train.own.model.share import Share
 from volary.train.own.served.feed import ServedFeed
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.model import ServedModel
+from volary.train.own.served.portions import LoopPortions
 from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.served.server.loop_optimizer import KINDS, LoopOptimizer
@@ -163,11 +163,11 @@ def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_an
 def test_a_worker_that_joins_calls_its_first_epoch_0_and_then_follows_the_run_s(loops, called):
     samples = TensorDataset(torch.zeros(SAMPLES, 2))
     data = shared(samples, BATCH, False, Among(SampleShare(2, 3), lambda plan: plan))
-    portions, under_way = LoaderPortions(data, torch.device("cpu")), count(2)  # the run is in its third epoch
+    portions, under_way = LoopPortions(data, torch.device("cpu")), count(2)  # the run is in its third epoch
     portions.begin()
 
     def epoch(first: int) -> Iterator[Any]:
-        part = portions.read(BatchRange(next(under_way), 0, BATCH)).parts[0]
+        part = portions.read(SamplePlaces(next(under_way), 0, BATCH)).parts[0]
         yield part.inputs
 
     feed, keeping = ServedFeed(portions, epoch), LoopCheckpoints(None, Recorder(2), Share(1.0))

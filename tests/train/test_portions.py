@@ -13,10 +13,12 @@ import torch
 from volary.consistency.bsp import Bsp
 from volary.data.loading.pipeline import Pipeline
 from volary.data.loading.scale import Scale
+from volary.data.sample_reader import SampleReader
 from volary.data.skipping import Skipping
 from volary.server.protocol.messages import EvaluatePiece, Learn, Portion
 from volary.sharding.epochs import Epochs
 from volary.train.coordinator import EvaluateTask, LearnTask
+from volary.train.recording.reads import Reads
 from volary.train.recording.recorder import Recorder
 from volary.train.served.by_roster import ByRoster, LearningSettings, SessionFlow
 from volary.train.served.portions import SessionPortions
@@ -99,8 +101,8 @@ def by_roster(roster: Roster, numbers: Numbers) -> ByRoster:
     pipeline = Pipeline(numbers, torch.arange(SAMPLES), None, numbers, Scale(1.0, 0.0))
     samples = Skipping(pipeline, lambda *_: None)
     cpu = torch.device("cpu")
-    each = {"seed": 1, "shuffle": False, "parts": 2, "counted": lambda targets: float(len(targets))}
-    reader = SessionPortions(samples, BATCH, cpu, Recorder(0), **each)
+    network = SimpleNamespace(flow=SimpleNamespace(counted=lambda targets: float(len(targets))), device=cpu)
+    reader = SessionPortions(SampleReader(samples, BATCH, seed=1), BATCH, 2, network, Reads(samples, Recorder(0)))
     settings = LearningSettings(consistency=Bsp(), epochs=Epochs(SAMPLES, BATCH), seed=1, lr=lambda _: 0.1)
     return ByRoster(
         settings,

@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from volary.data.batching.batch import Batch
 from volary.data.datasets.stream import Stream
-from volary.data.indexed import BatchRange, IndexedReader, ShareOf
+from volary.data.reader import SamplePlaces, SessionReader
 from volary.data.sample_names import called
+from volary.data.sample_reader import SampleReader
 from volary.errors import DataError, SettingError
 from volary.sharding.epochs import Epochs
 from volary.sharding.samples import UNDIVIDED, SampleShare
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 class Feed:
     """Iterates over batches without end, or up to `limit`; `epoch`, `position` and `step` say where it is.
 
-    size: samples of the next batch, over all workers; it may be changed between two batches.
+    samples: of an epoch over all workers; None for a stream that does not say. epochs: that it goes through, if it is
+    known how long they are. size: samples of the next batch, over all workers; it may be changed between two batches.
     """
 
     def __init__(
@@ -57,25 +57,18 @@ class Feed:
         self.position = 0  # samples of that epoch that were given out, over all workers
         self.step = 0  # given out since the beginning of the run: batches, if all have `batch_size` samples
         self.begun = 0  # `step` before the newest batch
-        self._newest = 0, range(0)  # the newest batch: its epoch, and the places of this worker's share in that
+        self._newest = SamplePlaces(0, 0, 0)  # of this worker's share of the newest batch
         self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
         self.size = batch_size
         self.called = partial(called, data)  # of the sample with a number in the data, in a sentence
-        self._share = partial(share.of, whole=batch_size)
+        self._share = share
         self._last_step: int | None = None
-        self._samples = (
-            _OfStream(data) if isinstance(data, Stream) else IndexedReader(data, batch_size, seed=seed, shuffle=shuffle)
+        self._last_end: tuple[int, int] | None = None  # epoch and position there, if that is known
+        self._reader: SessionReader = (
+            data if isinstance(data, Stream) else SampleReader(data, batch_size, seed=seed, shuffle=shuffle)
         )
-
-    @property
-    def epochs(self) -> Epochs | None:
-        """The epochs that it goes through; None for a stream that does not say its length."""
-        return None if self.samples is None else Epochs(self.samples, self.batch_size)
-
-    @property
-    def samples(self) -> int | None:
-        """Samples of an epoch over all workers; None for a stream that does not say."""
-        return self._samples.length
+        self.samples = self._reader.length
+        self.epochs = None if self.samples is None else Epochs(self.samples, batch_size)
 
     @property
     def given(self) -> int:
@@ -100,6 +93,7 @@ class Feed:
     def limit(self, steps: int) -> None:
         """End the iteration when `step` has reached `steps`, counted from the beginning of the run."""
         self._last_step = steps
+        self._last_end = None if self.epochs is None else self.epochs.end_of(steps)
 
     @property
     def ended(self) -> bool:
@@ -112,9 +106,9 @@ class Feed:
         assert self._last_step is not None
         if self.step >= self._last_step:
             return 0
-        if self.epochs is None:
+        if self.epochs is None or self._last_end is None:
             return -(-(self._last_step - self.step) * self.batch_size // self.size)
-        last, end = self.epochs.end_of(self._last_step)
+        last, end = self._last_end
         if self.epoch >= last:
             return -((self.position - end) // self.size)
         grown = Epochs(self.epochs.samples, self.size)
@@ -132,26 +126,30 @@ class Feed:
     def read(self, size: int) -> Batch:
         """The next batch, of up to `size` samples over all workers."""
         size = self._next_size(size, self.position)
-        self._samples.look_ahead(self._coming(size), self._share)
-        inputs, targets, total, ends, lost = self._samples.read(self.epoch, self.position, size, self._share)
-        scale = self._samples.scale
-        end = self.position + total
-        self._newest = self.epoch, range(self.position, end)[self._share(total)]
+        self._reader.expect(self._coming(size))
+        end, ends = self._reader.end_of(self.epoch, self.position, size)
+        self._newest = self._own(self.epoch, self.position, end)
+        found, total, scale = self._reader.read(self._newest), end - self.position, self._reader.scale
         before, after = self.position // self.batch_size, -(-end // self.batch_size) if ends else end // self.batch_size
-        batch = Batch(inputs, targets, total, self.epoch, after - 1, ends, lost, scale)
+        batch = Batch(found.inputs, found.targets, total, self.epoch, after - 1, ends, found.lost, scale)
         # before the batch is handed out: a checkpoint taken after its step must go on with the next one
         self.epoch, self.position = (self.epoch + 1, 0) if ends else (self.epoch, end)
         self.begun, self.step = self.step, self.step + after - before
         return batch
 
-    def _coming(self, size: int) -> Iterator[BatchRange]:
-        """The next batch, of `size` samples, and those after it up to the limit, as long as they keep their size."""
+    def _own(self, epoch: int, start: int, end: int) -> SamplePlaces:
+        """The places of this worker's share of a batch."""
+        own = range(start, end)[self._share.of(end - start, self.batch_size)]
+        return SamplePlaces(epoch, own.start, own.stop, own.step)
+
+    def _coming(self, size: int) -> Iterator[SamplePlaces]:
+        """Yield this worker's share of the next batch, of `size` samples, and of those after it of the same size."""
         if self.epochs is None:
             return
         epoch, start, samples = self.epoch, self.position, self.epochs.samples
-        while self._last_step is None or (epoch, start) < self.epochs.end_of(self._last_step):
+        while self._last_end is None or (epoch, start) < self._last_end:
             end = min(start + size, samples)
-            yield BatchRange(epoch, start, end)
+            yield self._own(epoch, start, end)
             epoch, start = (epoch + 1, 0) if end == samples else (epoch, end)
             size = self._next_size(self.size, start)
 
@@ -162,14 +160,18 @@ class Feed:
 
     def number(self, place: int) -> int:
         """The number in the data of the sample at `place` of the newest batch."""
-        epoch, places = self._newest
-        return self._samples.number(epoch, places, place)
+        return int(self._reader.numbers(self._newest)[place])
 
     def state(self) -> dict[str, int]:
         """The feed's place, in plain numbers, from which any number of workers can continue."""
         length = -1 if self.samples is None else self.samples
         position = {"epoch": self.epoch, "position": self.position, "step": self.step}
-        return {**position, "seed": self.seed, "shuffle": self._samples.shuffled, "samples": length}
+        return {
+            **position,
+            "seed": self.seed,
+            "shuffle": self._reader.shuffled if self._reader else 0,
+            "samples": length,
+        }
 
     def restore(self, state: dict[str, int]) -> None:
         """Go on where `state` was taken. Raises SettingError or DataError if the order would be another one."""
@@ -213,22 +215,3 @@ def one_pass(data: Samples | Stream, batch_size: int, share: SampleShare = UNDIV
         yield batch
         if batch.ends_epoch:
             return
-
-
-class _OfStream:
-    """Reads a stream in its own order."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.length = stream.length
-        self.shuffled = 0
-        self.scale = None
-        self._stream = stream
-
-    def look_ahead(self, spans: Iterator[BatchRange], share: ShareOf) -> None:
-        """A stream comes as it comes."""
-
-    def read(self, epoch: int, start: int, size: int, share: ShareOf) -> tuple[Tensor, Tensor, int, bool, int]:
-        return *self._stream.read(epoch, start, size, share), 0
-
-    def number(self, epoch: int, places: range, place: int) -> int:
-        return places[place]

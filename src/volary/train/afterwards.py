@@ -16,10 +16,10 @@ from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.session.script import Script
 from volary.session.spec import Session
+from volary.train.data.rank_data import ValidationBatches
 from volary.train.device import choose_device
 from volary.train.evaluation import totals
 from volary.train.model import Model, build_model
-from volary.train.rank_data import ValidationBatches
 from volary.train.recording.recorder import Recorder
 from volary.train.state.seeds import kept_generators
 from volary.train.state.weights import SavedWeights, load_weights

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, count
+from itertools import count
 from math import isfinite, nan
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from volary.run.control.requests import ChangeRate
 from volary.server.roster.work import NOTHING_COUNTED
 from volary.train.agreement.votes import Vote, not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
+from volary.train.data.micro_batches import micro_batches
 from volary.train.evaluation import buffers_of_first, over_all, record
 from volary.train.not_finite import origin
 from volary.train.replica import record_step
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from volary.session.values.period import Period
     from volary.train.agreement.votes import Agreed
     from volary.train.coordinator import Saver
+    from volary.train.data.rank_data import RankData
     from volary.train.growth import Growth
     from volary.train.member.requests import RunRequests
     from volary.train.model import TrainedNetwork
-    from volary.train.rank_data import RankData
     from volary.train.recording.histograms import Histograms
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
@@ -205,18 +206,8 @@ class Lockstep:
 
         One in which nothing does has no gradients: zeros would decay parameters that nobody uses.
         """
-        pieces, parts, first = self.session.train.accumulate, list[MicroBatch](), 0
-        # counted where the targets are read: on another device that would be waited for
-        counts = [self.network.flow.counted(part.targets) for part in own.parts(pieces)]
-        for part, counted in zip(own.to(self.network.device).parts(pieces), counts, strict=True):
-            if counted:
-                whole = part.inputs, part.targets, part.count, counted
-                parts.append(MicroBatch(*whole, weight=0.0, last=False, updates=False, number=self._number(first)))
-            first += part.count
-        return parts
-
-    def _number(self, first: int) -> Callable[[int], int]:
-        return lambda place: self.data.feed.number(first + place)
+        parts = micro_batches(own, self.session.train.accumulate, self.network, self.data.feed.number)
+        return [part for part in parts if part.counted]
 
     def _vote(self) -> None:
         self.replica.vote(self._learnt.vote(ending=self.requests.ending(), requests=self.requests.posted()))
@@ -239,9 +230,8 @@ class Lockstep:
         looks = agreed.not_finite[0]
         if self.group.rank == looks:
             self.recorder.enter("forward")
-            parts = list(self._batch.to(self.network.device).parts(self.session.train.accumulate))
-            firsts = accumulate((part.count for part in parts), initial=0)
-            numbered = zip(parts, map(self._number, firsts), strict=False)
+            parts = micro_batches(self._batch, self.session.train.accumulate, self.network, self.data.feed.number)
+            numbered = [(part, part.number) for part in parts]
             where = origin(self.network.flow, numbered, self.network.precision.casting, self.data.feed.called)
             self.group.bulletin.post("not finite", where)
         self.recorder.enter("exchange")

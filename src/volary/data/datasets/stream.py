@@ -9,15 +9,19 @@ import torch
 from torch import Tensor
 
 from volary.data.batching.collate import collate
+from volary.data.reader import Found, SamplePlaces
 from volary.errors import DataError
 
 
 class Stream:
     """Wraps an iterable of (input, target) that starts anew with every `iter()`; `set_epoch(epoch)` is called before.
 
-    Each worker reads all of it and keeps its share: the iterable must not divide itself among workers.
-    length: samples of one epoch, None if the iterable does not say.
+    Each worker reads all of it and keeps its share: the iterable must not divide itself among workers. See
+    `volary.data.reader.SessionReader`.
     """
+
+    scale: Callable[[Tensor], Tensor] | None = None
+    shuffled = 0
 
     def __init__(
         self, iterable: Iterable[Any], name: str, classes: int | None, class_names: tuple[str, ...] = ()
@@ -26,6 +30,7 @@ class Stream:
         self.classes, self.class_names = classes, class_names
         self.length: int | None = len(iterable) if isinstance(iterable, Sized) else None
         self._iterable = iterable
+        self._taken: list[Any] = []
         self._start(epoch=0)
         self._first = collate([self._ahead], [0], name)
         self._nothing = tuple(part[:0] for part in self._first)
@@ -42,12 +47,11 @@ class Stream:
         """The sample that was read to begin with, as a batch of one. It still comes first."""
         return self._first
 
-    def read(
-        self, epoch: int, start: int, size: int, share: Callable[[int], slice]
-    ) -> tuple[Tensor, Tensor, int, bool]:
-        """Go to sample `start` of `epoch` and read up to `size`; of so many, keep `share`.
+    def expect(self, coming: Iterable[SamplePlaces]) -> None:
+        """A stream comes as it comes."""
 
-        Gives inputs, targets, how many were read (before taking the share), and whether the epoch ends with them.
+    def end_of(self, epoch: int, start: int, size: int) -> tuple[int, bool]:
+        """Go to sample `start` of `epoch` and take up to `size`: where these end, and whether the epoch does.
 
         Raises DataError if the stream ends before `start`.
         """
@@ -56,15 +60,23 @@ class Stream:
         while self._position < start:
             if self._next() is None:
                 raise DataError(f"{self.name}: ended after {self._position} samples; the run had read {start}")
-        taken: list[Any] = []
-        while len(taken) < size and (sample := self._next()) is not None:
-            taken.append(sample)
-        if not taken:
+        self._taken = []
+        while len(self._taken) < size and (sample := self._next()) is not None:
+            self._taken.append(sample)
+        if not self._taken:
             raise DataError(f"{self.name}: ended after {self._position} samples; the run had read as many")
-        own = share(len(taken))
-        mine = taken[own]
-        inputs, targets = collate(mine, range(start, start + len(taken))[own], self.name) if mine else self._nothing
-        return inputs, targets, len(taken), self._ahead is None
+        return self._position, self._ahead is None
+
+    def read(self, places: SamplePlaces) -> Found:
+        """Read samples there, of those that were taken last."""
+        numbers, first = places.range, self._position - len(self._taken)
+        mine = [self._taken[number - first] for number in numbers]
+        inputs, targets = collate(mine, numbers, self.name) if mine else self._nothing
+        return Found(inputs, targets, 0)
+
+    def numbers(self, places: SamplePlaces) -> Tensor:
+        """The numbers of the samples there, (n,), in the epoch."""
+        return torch.tensor(places.range)
 
     def _start(self, epoch: int) -> None:
         if hasattr(self._iterable, "set_epoch"):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
-from volary.data.sharing.among import STAND_IN, Among, Batches, BatchShare, begin_epoch, stand_in
-from volary.data.sharing.loader_reading import reading
+from volary.data.reader import SamplePlaces
+from volary.data.sharing.among import Among, Batches, BatchShare, begin_epoch, stand_in
+from volary.data.sharing.loader_reader import LoaderReader
 from volary.errors import BadInput
 
 PORTION = 1024  # batches that workers draw at once: a sampler may go on for longer than anybody trains
@@ -32,17 +33,25 @@ class SharedIndices:
                 f"worker.feed cannot share out what {by.__name__} draws, as it does not say how much that is; "
                 "accepted: a sampler with __len__, or an IterableDataset"
             ) from None
-        # of each batch that is being read: samples of its own, in all, and whether it is the epoch's last
-        self._under_way = deque[tuple[int, int, bool]]()
-        self._number = 0
-        self._reader = reading(loader, _Drawing(self._draw), loader.generator)
+        self._drawn: dict[SamplePlaces, _Drawn] = {}  # by this worker's places, in order, and not read yet
+        self._drawing: Iterator[SamplePlaces] = iter(())
+        self._reader = LoaderReader(loader, lambda places: self._drawn[places].numbers)
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
-        self._number = number
-        self._under_way.clear()
-        for batch in self._reader:
-            mine, total, ends = self._under_way.popleft()
-            yield BatchShare(batch, mine, total, ends) if mine else BatchShare.none(batch, STAND_IN, total, ends)
+        loader, reader = self.loader, self._reader
+        begin_epoch(number, loader.sampler, loader.batch_sampler, loader.dataset)
+        reader.begin_epoch()
+        self._drawn.clear()
+        self._drawing = self._draw(
+            number, map(list, loader.batch_sampler)
+        )  # begins before the reader, as a loader does
+        while True:
+            reader.expect(self._coming())
+            if (places := next(self._coming(), None)) is None:
+                break
+            found, drawn = reader.read(places), self._drawn.pop(places)
+            yield BatchShare(found.batch, len(places.range), drawn.total, drawn.ends_epoch, found.foreign)
+        reader.begin_epoch()
 
     @property
     def shuffled(self) -> bool | None:
@@ -55,21 +64,22 @@ class SharedIndices:
             return True if not sampler.replacement and len(sampler) == len(loader.dataset) else None
         return False if type(sampler) is SequentialSampler else None
 
-    def _draw(self) -> Iterator[list[Any]]:
-        """The indices that this worker reads in an epoch that begins, batch by batch, as the reader asks for them."""
-        loader = self.loader
-        begin_epoch(self._number, loader.sampler, loader.batch_sampler, loader.dataset)
-        return self._shares(map(list, loader.batch_sampler))
+    def _coming(self) -> Iterator[SamplePlaces]:
+        """What is drawn and not read; and more, drawn as it is asked for."""
+        return chain(tuple(self._drawn), self._drawing)
 
-    def _shares(self, drawing: Iterator[list[Any]]) -> Iterator[list[Any]]:
-        number = whole = 0
-        for portion in self._portions(drawing):
+    def _draw(self, epoch: int, batches: Iterator[list[Any]]) -> Iterator[SamplePlaces]:
+        number = whole = first = 0
+        for portion in self._portions(batches):
             whole = max([whole, *map(len, portion)])  # samples of a full batch
             for batch in portion:
-                number += 1
-                mine = batch[self._among.share(len(batch), whole)]
-                self._under_way.append((len(mine), len(batch), number == self.steps))
-                yield mine or stand_in(batch)
+                number, total = number + 1, len(batch)
+                own = range(first, first + total)[self._among.share(total, whole)]
+                mine = [batch[place - first] for place in own]
+                places = SamplePlaces(epoch, own.start, own.stop, own.step)
+                self._drawn[places] = _Drawn(mine or stand_in(batch), total, number == self.steps)
+                first += total
+                yield places
 
     def _portions(self, drawing: Iterator[list[Any]]) -> Iterator[Batches]:
         """The epoch's batches, as many at a time as workers draw at once."""
@@ -83,11 +93,10 @@ class SharedIndices:
                 return
 
 
-class _Drawing:
-    """A batch sampler that draws anew with each epoch."""
+@dataclass(frozen=True)
+class _Drawn:
+    """A batch. numbers: what this worker reads for it. total: samples of all workers."""
 
-    def __init__(self, draw: Callable[[], Iterator[list[Any]]]) -> None:
-        self._draw = draw
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        return self._draw()
+    numbers: list[Any]
+    total: int
+    ends_epoch: bool

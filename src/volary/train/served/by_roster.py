@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from math import isfinite, nan
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,8 @@ import torch
 
 from volary.consistency._base import Push
 from volary.data.batching.batch import Batch
-from volary.data.indexed import BatchRange, IndexedReader, whole
+from volary.data.reader import SamplePlaces
+from volary.data.sample_reader import SampleReader
 from volary.server.protocol import messages
 from volary.train.agreement.votes import not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.consistency._base import Consistency
-    from volary.data.portions import PortionReader
     from volary.data.samples import Samples
     from volary.network.flow import Flow
     from volary.server.protocol.messages import Portion
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from volary.sharding.epochs import Epochs
     from volary.train.recording.histograms import Histograms
     from volary.train.recording.recorder import Recorder
+    from volary.train.served.portions import PortionReader
     from volary.train.served.replica import ServedReplica
     from volary.train.served.roster_client import RosterClient
 
@@ -289,28 +289,19 @@ class ByRoster:
         for place, portion in enumerate(self._portions):
             self._recorder.enter("data")
             self._expect(self._portions[place:])
-            self.portion, self._unread, first = portion, self._portions[place + 1 :], 0
-            read = self._reader.read(_range(portion))
+            self.portion, self._unread = portion, self._portions[place + 1 :]
+            read = self._reader.read(_places(portion))
             self._lost += read.lost
             counted = sum(part.counted for part in read.parts)
             divisor = (counted or 1.0) if local else self.batch_size
             for part in read.parts:
                 ends = part is read.parts[-1]
-                yield MicroBatch(
-                    part.inputs,
-                    part.targets,
-                    part.count,
-                    part.counted,
-                    weight=part.counted / divisor,
-                    last=ends and portion is self._portions[-1],
-                    updates=ends and local and counted > 0,
-                    number=partial(read.number, first),
-                )
-                first += part.count
+                last, updates = ends and portion is self._portions[-1], ends and local and counted > 0
+                yield replace(part, weight=part.counted / divisor, last=last, updates=updates)
 
     def _expect(self, portions: list[Portion]) -> None:
         """These portions of the contribution are read next, and then those of the one after it."""
-        self._reader.expect([_range(one) for one in (*portions, *self._work.ahead(self._learn.clock))])
+        self._reader.expect([_places(one) for one in (*portions, *self._work.ahead(self._learn.clock))])
 
     def _count(self) -> int:
         return sum(portion.end - portion.start for portion in self._portions)
@@ -341,12 +332,12 @@ class ByRoster:
         assert self._session is not None
         assert self._session.validation is not None
         size = self.batch_size
-        validation = IndexedReader(self._session.validation, size, seed=0, shuffle=False)
-        spans = [BatchRange(0, start, min(start + size, task.end)) for start in range(task.start, task.end, size)]
-        for place, span in enumerate(spans):
-            validation.look_ahead(spans[place:], whole)
-            inputs, targets, total, _, lost = validation.read(0, span.start, span.end - span.start, whole)
-            yield Batch(inputs, targets, total, 0, 0, False, lost, validation.scale)
+        reader = SampleReader(self._session.validation, size)
+        coming = [SamplePlaces(0, start, min(start + size, task.end)) for start in range(task.start, task.end, size)]
+        for number, places in enumerate(coming):
+            reader.expect(coming[number:])
+            inputs, targets, lost = reader.read(places)
+            yield Batch(inputs, targets, len(places.range), 0, 0, False, lost, reader.scale)
         tell_dropped(self._session.validation, "test", self._recorder)
 
     def _say_figures(self, task: messages.Figure) -> None:
@@ -357,5 +348,5 @@ class ByRoster:
         self._work.figures(task.snapshot, figures, figures[flow.criterion.metric])
 
 
-def _range(portion: Portion) -> BatchRange:
-    return BatchRange(portion.epoch, portion.start, portion.end)
+def _places(portion: Portion) -> SamplePlaces:
+    return SamplePlaces(portion.epoch, portion.start, portion.end)

@@ -1,79 +1,69 @@
-"""Reads the portions of a session's data that the roster gives out."""
+"""Reads the portions that the roster hands out; here those of a session's data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from volary.data.batching.batch import Batch
-from volary.data.indexed import IndexedReader, whole
-from volary.data.portions import ReadPortion
-from volary.train.recording.reads import Reads
+from volary.train.data.micro_batches import micro_batches
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+    from volary.data.reader import SamplePlaces
+    from volary.data.sample_reader import SampleReader
+    from volary.train.coordinator import MicroBatch
+    from volary.train.model import TrainedNetwork
+    from volary.train.recording.reads import Reads
 
-    from volary.data.indexed import BatchRange
-    from volary.data.samples import Samples
-    from volary.train.recording.recorder import Recorder
+
+class ReadPortion(NamedTuple):
+    """parts: of a portion, in order, with weights of 0. lost: samples that could not be read."""
+
+    parts: Sequence[MicroBatch]
+    lost: int
 
 
-@dataclass(frozen=True, eq=False)
-class SessionPart:
-    """See `volary.data.portions.PortionPart`. Of a session's data."""
+class PortionReader(Protocol):
+    """A reader, whose samples come in the parts that a worker computes with. See `volary.data.reader.OrderReader`."""
 
-    inputs: Tensor
-    targets: Tensor
-    counted: float
+    def expect(self, coming: Iterable[SamplePlaces]) -> None:
+        """Announce the portions that are read next, in this order, in place of those that were announced before."""
+        ...
 
-    @property
-    def count(self) -> int:
-        return self.inputs.shape[0]
+    def read(self, places: SamplePlaces) -> ReadPortion:
+        """Read a portion. Raises as readers do."""
+        ...
+
+    def close(self) -> None:
+        """Let nothing more be read."""
+        ...
 
 
 class SessionPortions:
-    """See `volary.data.portions.PortionReader`. seed: of the order of samples.
-
-    parts: that a portion is computed in, to save memory. counted: what of targets (n, ...) counts, in samples.
-    """
+    """See `PortionReader`. Portions of batches of `batch_size`, each in up to `pieces` parts, to save memory."""
 
     def __init__(
-        self,
-        samples: Samples,
-        batch_size: int,
-        device: torch.device,
-        recorder: Recorder,
-        *,
-        seed: int,
-        shuffle: bool,
-        parts: int,
-        counted: Callable[[Tensor], float],
+        self, reader: SampleReader, batch_size: int, pieces: int, network: TrainedNetwork, reads: Reads
     ) -> None:
-        self._data = IndexedReader(samples, batch_size, seed=seed, shuffle=shuffle)
-        self._batch_size, self._device, self._parts, self._counted = batch_size, device, parts, counted
-        self._epoch = -1
-        self._reads = Reads(samples, recorder)
+        self._reader, self._batch_size, self._pieces, self._network = reader, batch_size, pieces, network
+        self._reads, self._epoch = reads, -1
 
-    def expect(self, portions: Sequence[BatchRange]) -> None:
-        """Announce the samples of these portions to storage, as many as it has room for."""
-        self._data.look_ahead(portions, whole)
+    def expect(self, coming: Iterable[SamplePlaces]) -> None:
+        self._reader.expect(coming)
 
-    def read(self, portion: BatchRange) -> ReadPortion:
-        epoch, start, total = portion.epoch, portion.start, self._batch_size
+    def read(self, places: SamplePlaces) -> ReadPortion:
+        epoch, total = places.epoch, self._batch_size
         if self._epoch != epoch:
             self._reads.end_epoch(self._epoch)
             self._epoch = epoch
         self._reads.tell_decoding()
-        inputs, targets, _, _, lost = self._data.read(epoch, start, portion.end - start, whole)
-        numbers = self._data.numbers(epoch, range(start, portion.end))
-        batch = Batch(inputs, targets, total, epoch, start // total, False, lost, self._data.scale)
-        # counted where the targets are read: on another device that would be waited for
-        counts = [self._counted(part.targets) for part in batch.parts(self._parts)]
-        there = batch.to(self._device).parts(self._parts)
-        parts = [SessionPart(one.inputs, one.targets, many) for one, many in zip(there, counts, strict=True)]
-        return ReadPortion(parts, lost, numbers)
+        inputs, targets, lost = self._reader.read(places)
+        batch = Batch(inputs, targets, total, epoch, places.start // total, False, lost, self._reader.scale)
+
+        def number(place: int) -> int:
+            return int(self._reader.numbers(places)[place])
+
+        return ReadPortion(micro_batches(batch, self._pieces, self._network, number), lost)
 
     def close(self) -> None:
         self._reads.end_epoch(self._epoch)

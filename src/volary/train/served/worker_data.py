@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from volary.data.datasets.stream import Stream
 from volary.data.sample_names import called
-from volary.train.corrupt import teller
+from volary.data.sample_reader import SampleReader
+from volary.train.data.corrupt import teller
 from volary.train.model import readable, watch_queue
+from volary.train.recording.reads import Reads
 from volary.train.served.portions import SessionPortions
 from volary.train.served.server.rule import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
-
     from volary.data.samples import Samples
     from volary.session.spec import Session
-    from volary.train.model import Model
+    from volary.train.model import Model, TrainedNetwork
     from volary.train.recording.recorder import Recorder
 
 
@@ -29,9 +29,9 @@ class WorkerData:
     called: what to call the sample with a number, in a sentence.
     """
 
-    def __init__(self, model: Model, device: torch.device, recorder: Recorder) -> None:
+    def __init__(self, model: Model, recorder: Recorder) -> None:
         session = self._session = model.session
-        self._device, self._recorder = device, recorder
+        self._recorder = recorder
         self.samples = _indexed(session, model.samples, teller(recorder, "train"))
         evaluates = session.evaluate.every.unit != "never"
         self.validation = _indexed(session, model.validation, teller(recorder, "test")) if evaluates else None
@@ -39,19 +39,12 @@ class WorkerData:
         self.called = partial(called, self.samples)
         self.clock = Clock.of(session, self.samples)
 
-    def reader(self, counted: Callable[[torch.Tensor], float]) -> SessionPortions:
-        """Return the reader of portions. counted: how much of targets (n, ...) counts, in samples."""
+    def reader(self, network: TrainedNetwork) -> SessionPortions:
+        """Return the reader of portions that `network` learns from."""
         data, settings = self._session.data, self._session.train
-        return SessionPortions(
-            self.samples,
-            data.batch_size,
-            self._device,
-            self._recorder,
-            seed=settings.seed,
-            shuffle=data.shuffle,
-            parts=settings.accumulate,
-            counted=counted,
-        )
+        reader = SampleReader(self.samples, data.batch_size, seed=settings.seed, shuffle=data.shuffle)
+        reads = Reads(self.samples, self._recorder)
+        return SessionPortions(reader, data.batch_size, settings.accumulate, network, reads)
 
 
 def _indexed(session: Session, samples: Samples | Stream, report: Callable[[int, str], None]) -> Samples:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from volary.comm.groups.blocking import gather_plain
 from volary.consistency.bsp import Bsp
 from volary.run.best import Best
+from volary.train.data.rank_data import RankData
 from volary.train.lockstep import Lockstep
 from volary.train.member.requests import RunRequests
 from volary.train.model import TrainedNetwork
-from volary.train.rank_data import RankData
 from volary.train.recording.histograms import Histograms
 from volary.train.state.progress import Progress
 from volary.train.state.rank_state import RESIDUALS

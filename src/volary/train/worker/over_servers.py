@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from volary.data.portions import PortionReader
     from volary.exchange._base import Keeper
     from volary.session.spec import Strategy
     from volary.session.values.period import Period
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.served.by_roster import LearningSettings, SessionFlow
     from volary.train.served.layout import Layout
+    from volary.train.served.portions import PortionReader
     from volary.train.served.push_settings import PushSettings
     from volary.train.served.roster_client import RosterClient
     from volary.train.served.saver import RosterSaver

@@ -46,7 +46,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         model, _ = new_model(session, device, member, recorder)
         layout = lay_out(session, model.module)
         seed_all(session.train.seed + 1 + place.rank)
-        worker = _SessionWorker(member, recorder, device, model, layout, WorkerData(model, device, recorder))
+        worker = _SessionWorker(member, recorder, device, model, layout, WorkerData(model, recorder))
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
         with admitted(member, worker.hello(), lambda: pulse.asked_to_end) as (work, welcome):
@@ -99,7 +99,7 @@ class _SessionWorker:
                 update=LocalUpdate(WholeUpdate(update, recorder), data.clock.step) if self._updates else None,
             ),
             learning=self._learning(update),
-            reader=data.reader(network.flow.counted),
+            reader=data.reader(network),
             saver=RosterSaver(self.member, session.strategy.workers),
             saves=self._saves,
             look=session.train.histograms,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from volary.data.sharing.among import Among
-from volary.data.sharing.portions import LoaderPortions
 from volary.data.sharing.shared import shared
 from volary.sharding.samples import SampleShare
+from volary.train.own.served.portions import LoopPortions
 from volary.train.state.seeds import restore_generators
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def portions_of(
     data: Any, batch_size: int | None, shuffle: bool | None, *, rank: int, workers: int, device: torch.device
-) -> LoaderPortions:
+) -> LoopPortions:
     """What the roster hands out of data that `worker.feed` was given on worker `rank`. Raises what `shared` raises."""
     among = Among(SampleShare(rank, workers), lambda plan: plan)
-    return LoaderPortions(shared(data, batch_size, shuffle, among), device)
+    return LoopPortions(shared(data, batch_size, shuffle, among), device)
 
 
 class ServedFeed:
@@ -30,7 +30,7 @@ class ServedFeed:
     gives the batches up to the epoch's end, which is at least the one that it is given.
     """
 
-    def __init__(self, portions: LoaderPortions, epoch: Callable[[int], Iterator[Any]]) -> None:
+    def __init__(self, portions: LoopPortions, epoch: Callable[[int], Iterator[Any]]) -> None:
         self.portions, self._epoch = portions, epoch
         self.under_way = False  # whether a `for` over it has begun and not ended
         self._resumed: tuple[int, Any] = (-1, None)  # the epoch, and random generators as of its next batch

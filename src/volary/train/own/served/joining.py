@@ -22,11 +22,11 @@ from volary.train.worker.connect import admitted
 from volary.train.worker.over_servers import ServedWorker, network_facts
 
 if TYPE_CHECKING:
-    from volary.data.sharing.portions import LoaderPortions
     from volary.session.script import Script
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.own.served.model import ServedModel
+    from volary.train.own.served.portions import LoopPortions
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
     from volary.train.served.roster_client import RosterClient
@@ -46,7 +46,7 @@ class LoopJoining:
     recorder: Recorder
     model: ServedModel
     how: Distributing
-    portions: LoaderPortions
+    portions: LoopPortions
     facts: Facts
     saver: RosterSaver
     saves: bool

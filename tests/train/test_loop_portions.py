@@ -13,16 +13,18 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from volary.data.indexed import BatchRange
+from volary.data.reader import SamplePlaces
 from volary.data.sharing.among import Among
-from volary.data.sharing.portions import LoaderPortions
 from volary.data.sharing.shared import shared
 from volary.sharding.samples import SampleShare
+from volary.train.own.served.portions import LoopPortions
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with fewer cores
 SAMPLES, BATCH = 23, 4
 WAIT_S = 60
-SHARES = [BatchRange(0, start, min(start + 2, SAMPLES)) for start in range(0, SAMPLES, BATCH)]  # of one of two workers
+SHARES = [
+    SamplePlaces(0, start, min(start + 2, SAMPLES)) for start in range(0, SAMPLES, BATCH)
+]  # of one of two workers
 CPU = torch.device("cpu")
 
 
@@ -51,14 +53,14 @@ class AtOnce(Drawn):
         return [self[index] for index in indices[:1]] + [self[index] for index in indices[1:]]
 
 
-def portions_of(data: Any = None, **more: Any) -> LoaderPortions:
+def portions_of(data: Any = None, **more: Any) -> LoopPortions:
     loader = DataLoader(Drawn() if data is None else data, BATCH, **more)
-    found = LoaderPortions(shared(loader, None, None, Among(SampleShare(0, 2), lambda plan: plan)), CPU)
+    found = LoopPortions(shared(loader, None, None, Among(SampleShare(0, 2), lambda plan: plan)), CPU)
     found.begin(bytes(torch.Generator().manual_seed(5).get_state().tolist()))
     return found
 
 
-def read(portions: LoaderPortions, spans: list[BatchRange], ahead: int = 1) -> tuple[list[Any], list[Any], set[int]]:
+def read(portions: LoopPortions, spans: list[SamplePlaces], ahead: int = 1) -> tuple[list[Any], list[Any], set[int]]:
     """Samples by portion, what was drawn, and by which processes; each time the next `ahead` are announced."""
     samples, drawn, processes = [], [], set()
     with closing(portions):
@@ -71,7 +73,7 @@ def read(portions: LoaderPortions, spans: list[BatchRange], ahead: int = 1) -> t
     return samples, drawn, processes
 
 
-STOLEN = [*SHARES[:2], BatchRange(0, 22, 23), BatchRange(0, 18, 20), *SHARES[2:], BatchRange(1, 0, 2), SHARES[1]]
+STOLEN = [*SHARES[:2], SamplePlaces(0, 22, 23), SamplePlaces(0, 18, 20), *SHARES[2:], SamplePlaces(1, 0, 2), SHARES[1]]
 
 
 @pytest.mark.parametrize("spans", [SHARES, [*SHARES, *(one._replace(epoch=1) for one in SHARES)], STOLEN])
@@ -137,6 +139,6 @@ def test_worker_init_fn_persistent_workers_and_a_batch_without_samples_are_as_of
     made = portions_of(Told(), num_workers=2, worker_init_fn=began, persistent_workers=True, prefetch_factor=1)
     with closing(made) as portions:
         for epoch in range(2):
-            assert set(portions.read(BatchRange(epoch, 0, 2)).parts[0].inputs[1].tolist()) < {100, 101}
-        empty = portions.read(BatchRange(1, 4, 4))
+            assert set(portions.read(SamplePlaces(epoch, 0, 2)).parts[0].inputs[1].tolist()) < {100, 101}
+        empty = portions.read(SamplePlaces(1, 4, 4))
         assert (empty.parts[0].count, len(empty.parts[0].inputs[0])) == (0, 0)
