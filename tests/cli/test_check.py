@@ -469,3 +469,33 @@ def test_a_topology_or_route_that_workers_would_refuse_is_refused_before_they_st
     assert said.status == 2
     assert said.err.splitlines()[-1] == f"strategy.exchange: route is 'three_level', but {needs}; nearest: shared"
     assert check("strategy.workers=1", "strategy.exchange.route=three_level").status == 0, "nobody to sum with"
+
+
+LISTED = """\
+network:
+  layers:
+    - conv: {name: conv1, channels: 20, kernel: 5}
+    - pool: {kind: max, size: 2}
+    - repeat: {times: 2, block: {residual: {channels: 32}}}
+    - linear: {name: fc, outputs: classes}
+data: {source: digits}
+"""
+
+
+def test_the_shapes_of_a_network_that_is_a_list_of_layers_are_shown(volary):
+    Path("session.yaml").write_text(LISTED)
+    said = volary("check", "session.yaml")
+    assert said.status == 0, said.err
+    assert "# layer conv1: conv, input (1, 28, 28) -> (20, 24, 24), 520 parameters\n" in said.err
+    assert "# layer pool1: pool, conv1 (20, 24, 24) -> (20, 12, 12)\n" in said.err
+    summary = json.loads(volary("check", "session.yaml", "--json").out)["summary"]
+    assert sum(layer["parameters"] for layer in summary["layers"]) == summary["parameters"] == 80_978
+    assert summary["layers"][-1]["gives"] == {"fc": [10]}
+
+
+def test_a_shape_that_does_not_fit_is_named_by_layer_and_line(volary):
+    Path("session.yaml").write_text(LISTED.replace("- linear", "- sum: {inputs: [conv1, pool1]}\n    - linear"))
+    said = volary("check", "session.yaml")
+    assert said.status == 2
+    expected = "session.yaml:6:12: layer 'sum1': takes equal shapes (given conv1 (20, 24, 24), pool1 (20, 12, 12))"
+    assert expected in said.err

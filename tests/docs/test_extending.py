@@ -91,6 +91,7 @@ SUITES = {
     "by_parameter": "partition/test_every_partition.py",
     "stripes": "data/sources/test_every_source.py",
     "top5": "network/test_metrics.py",
+    "maxout": "network/layers/test_every_kind.py",
     "nice": "engine/test_every_engine.py",
 }
 
@@ -135,6 +136,10 @@ LACKING = {
     "network/losses": (
         SUBCLASS.format(room="network.losses", base="Loss", constant="LOSS"),
         *("loss=idle", "volary.network.losses.idle lacks build; see Loss in"),
+    ),
+    "network/layers": (
+        SUBCLASS.format(room="network.layers", base="LayerKind", constant="LAYER"),
+        *("network={layers: [idle]}", "volary.network.layers.idle lacks build, shapes; see LayerKind in"),
     ),
     "network/metrics": (
         SUBCLASS.format(room="network.metrics", base="Metric", constant="METRIC"),

@@ -37,12 +37,16 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
     # torch is imported for a faultless file alone: a misspelt setting is told at once
     from volary.train import check_session
 
-    summary = asdict(check_session(found)) | {"survives": survives(found.strategy)}
+    figures = check_session(found)
+    summary = asdict(figures) | {"survives": survives(found.strategy)}
     warnings += summary.pop("warnings")
     if as_json:
         say_json({"settings": found.settings(), "summary": summary, "warnings": warnings})
         return
     say(found.to_yaml().rstrip())
+    del summary["layers"]
+    for layer in figures.layers:
+        remark(f"# layer {layer.name}: {layer}")
     # beside the settings, so that these can be redirected into a file
     for name, value in summary.items():
         remark(f"# {name.replace('_', ' ')}: {_in_words(value)}")

@@ -12,6 +12,8 @@ from volary.data.feed import Feed
 from volary.data.idle import refuse_idle_workers
 from volary.errors import DataError, SettingError, VolaryError
 from volary.errors.raised import raised
+from volary.network.graph.module import GraphModule
+from volary.network.graph.table import LayerRow, table
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.session.script import Script
@@ -36,7 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of a session. steps: updates of the whole run. input_shape: of one sample. warnings: sentences."""
+    """Figures of a session. steps: updates of the whole run. input_shape: of one sample. warnings: sentences.
+
+    layers: of a network that is a graph of named layers.
+    """
 
     parameters: int
     samples: int | None
@@ -44,6 +49,7 @@ class Summary:
     steps_per_epoch: int | None
     steps: int
     warnings: list[str]
+    layers: list[LayerRow]
 
 
 def check_session(session: Session) -> Summary:
@@ -68,6 +74,7 @@ def check_session(session: Session) -> Summary:
         steps_per_epoch=feed.steps_per_epoch,
         steps=session.train.steps or feed.steps_in(session.train.epochs or 0),
         warnings=warnings,
+        layers=table(model.module) if isinstance(model.module, GraphModule) else [],
     )
 
 

@@ -25,12 +25,13 @@ class GraphModule(nn.Module):
 
     def __init__(self, graph: Graph, input_shapes: Mapping[str, Shape]) -> None:
         super().__init__()
+        self.shapes: dict[Phase, dict[Edge, Shape]] = {}  # of every edge, without the batch
         self._wirings = {phase: wire(graph, phase) for phase in PHASES}
         self._paths: dict[tuple[str, Phase], str] = {}
         self._plans: dict[tuple[object, ...], list[tuple[WiredLayer, str, tuple[Edge, ...]]]] = {}
         made: dict[str, NamedLayer] = {}
         for phase, wiring in self._wirings.items():
-            shapes = infer(wiring, input_shapes)
+            shapes = self.shapes[phase] = infer(wiring, input_shapes)
             for wired in wiring.layers:
                 layer = wired.layer
                 path = layer.name
@@ -68,6 +69,10 @@ class GraphModule(nn.Module):
     def edges(self) -> tuple[str, ...]:
         """The names of all edges that can be fetched and fed in the phase that the module is in."""
         return tuple(self._wirings[self._phase].newest)
+
+    def layers(self, phase: Phase) -> list[tuple[WiredLayer, str]]:
+        """The layers of a phase in the order in which they run, and under which paths their modules are."""
+        return [(wired, self._paths[wired.layer.name, phase]) for wired in self._wirings[phase].layers]
 
     @property
     def _phase(self) -> Phase:

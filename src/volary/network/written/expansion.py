@@ -137,9 +137,10 @@ class Expansion:
         word, fixed = ROOM.unfolded(entry.word)
         try:
             plugin = ROOM.load(word)
-        except SettingError:
+        except SettingError as error:
             known = [*ROOM.names(), *ROOM.aliases, *self._blocks, REPEAT]
-            self._problems.add("", entry.path, str(unknown(entry.word, known)).replace("name", "layer", 1))
+            stranger = str(unknown(entry.word, known)).replace("name", "layer", 1)
+            self._problems.add("", entry.path, str(error) if word in known else stranger)
             return None
         for setting in sorted(entry.settings.keys() & fixed):
             sentence = f"is {fixed[setting]!r} by the name {entry.word!r}; accepted: another {setting} with {word}"
