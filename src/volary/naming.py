@@ -53,6 +53,11 @@ def unwrapped(module: Any) -> Any:
     return module
 
 
+def is_compiled(module: nn.Module) -> bool:
+    """Whether `torch.compile` made it: a wrapper that runs compiled code in place of what is in it."""
+    return _COMPILED in module._modules
+
+
 def loadable(module: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
     """A `state_dict()` of the same network, however that was wrapped, as `module.load_state_dict` takes it."""
     plain = plain_names(module)

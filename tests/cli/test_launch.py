@@ -34,14 +34,19 @@ def test_a_line_without_a_program_is_refused(line):
         parted(line.split())
 
 
+def first_line(rank: int) -> str:
+    """The first line that a rank's program printed: torch's gloo prints lines of its own in some releases (2.10)."""
+    log = Path(f"runs/it/logs/worker-{rank}.log").read_text()
+    return next(line for line in log.splitlines() if not line.startswith("[Gloo]"))
+
+
 def test_a_program_is_a_run_with_its_arguments_and_its_exit_status(fresh, volary):
     Path("mine.py").write_text(PROGRAM + "sys.exit(7 if worker.rank else 0)\n")
     said = fresh("-m", "volary", "launch", "strategy.workers=2", "run.name=it", "mine.py", "--epochs", "3")
     assert said.status == 7, said.err
     assert said.err.startswith("mine.py ended with status 7\n  rank 1 (host ")
     assert [line[:15] for line in said.out.splitlines() if line.startswith("__main__")] == ["__main__ 0 of 2"]
-    logs = [Path(f"runs/it/logs/worker-{rank}.log").read_text() for rank in range(2)]
-    firsts = [log.splitlines()[0].partition(": ") for log in logs]
+    firsts = [first_line(rank).partition(": ") for rank in range(2)]
     assert [first[0] for first in firsts] == ["__main__ 0 of 2", "__main__ 1 of 2"]
     assert firsts[0][2] == firsts[1][2], "all ranks have the same model"
     for verb in ("watch", "attach"):
@@ -101,8 +106,7 @@ def test_rank_0_reads_what_is_piped_into_the_command_and_the_others_nothing():
     variables = os.environ | {"PYTHONPATH": str(SOURCE)}
     done = subprocess.run(command, input="one\ntwo\n", capture_output=True, text=True, env=variables, check=False)
     assert done.returncode == 0, done.stderr
-    logs = [Path(f"runs/it/logs/worker-{rank}.log").read_text() for rank in range(2)]
-    assert [log.splitlines()[0] for log in logs] == ["[0, 'one', 'two\\n']", "[1, '']"]
+    assert [first_line(rank) for rank in range(2)] == ["[0, 'one', 'two\\n']", "[1, '']"]
 
 
 @pytest.mark.slow  # tests/train/test_init.py has the program's ends in one process

@@ -175,3 +175,30 @@ def test_removed_it_leaves_the_network_as_it_was():
         assert not part._forward_pre_hooks
     assert [name for name, _ in watched.module[1].named_parameters()] == [n for n, _ in Reader().named_parameters()]
     assert watched.waited == []
+
+
+def within(module: Reader) -> nn.Module:
+    module.one = torch.compile(module.one, backend="eager")
+    return module
+
+
+COMPILED = {
+    "the network": lambda module: torch.compile(module, backend="eager"),
+    "a layer": within,
+    "a function that calls it": lambda module: module,
+}
+
+
+@pytest.mark.parametrize("what", COMPILED)
+def test_compiled_code_waits_for_what_it_reads_each_time(what):
+    torch._dynamo.reset()
+    module = COMPILED[what](Reader())
+    watched = Watched(module)
+    called = torch.compile(lambda inputs: module(inputs), backend="eager") if "function" in what else module
+    for _ in range(3):
+        watched.shut()
+        called(torch.ones(2, 2))
+        assert {name.replace("_orig_mod.", "") for name in watched.waited} >= {
+            "one.weight", "one.bias", "two.weight", "two.bias", "scale"
+        }  # fmt: skip
+        assert not any(gate.waits for gate in watched.gates.values() if gate.name in watched.waited)

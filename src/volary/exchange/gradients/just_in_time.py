@@ -2,7 +2,8 @@
 
 A module keeps its parameters in a dictionary, and every way to read one (`layer.weight`, `parameters()`, ...) leads
 through it. That dictionary is replaced by one that waits. Modules that keep parameters in lists as well (torch's
-recurrent layers do) read them in their forward, so that waits too.
+recurrent layers do) read them in their forward, so that waits too. Compiled code has all of its parameters at hand, and
+some releases of torch's compiler (2.10) read them past the dictionary: whoever enters it waits for all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
+
+from volary.naming import is_compiled
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -30,8 +34,10 @@ class JustInTime:
         for owner in self._owners:
             owner._parameters = _Waiting(owner._parameters, gates, before_use)
         for part in module.modules():
-            if kept := [gates[id(value)] for value in _kept(part) if id(value) in gates]:
-                self._hooks.append(part.register_forward_pre_hook(_BeforeForward(kept, before_use)))
+            if read := [gates[id(one)] for one in _read_past_names(part) if id(one) in gates]:
+                self._hooks.append(part.register_forward_pre_hook(_BeforeForward(read, before_use)))
+        traced = _BeforeTracedForward(list(gates.values()), before_use)
+        self._hooks.append(module.register_forward_pre_hook(traced))
 
     def remove(self) -> None:
         """Let the modules have their parameters back as they were."""
@@ -41,8 +47,10 @@ class JustInTime:
             hook.remove()
 
 
-def _kept(part: nn.Module) -> Iterator[Tensor]:
-    """Tensors in lists, tuples and dictionaries of a module's own."""
+def _read_past_names(part: nn.Module) -> Iterator[Tensor]:
+    """Tensors in lists, tuples and dictionaries of a module's own; of compiled code all."""
+    if is_compiled(part):
+        yield from part.parameters()
     for name, value in vars(part).items():
         if name not in _READ_BY_NAME and isinstance(value, list | tuple | dict):
             values = value.values() if isinstance(value, dict) else value
@@ -54,13 +62,28 @@ class _BeforeForward:
         self._gates, self._before_use = gates, wait
 
     def __call__(self, _module: nn.Module, _inputs: Any) -> None:
-        for gate in self._gates:
-            if gate.waits:
-                self._before_use(gate)
+        _wait(self._gates, self._before_use)
 
     def __reduce__(self) -> Any:
         """A copy of the network waits for nobody."""
-        return _BeforeForward, ((), _never)
+        return type(self), ((), _never)
+
+
+class _BeforeTracedForward(_BeforeForward):
+    """For a network that is called in a function that is compiled: compiled code begins after it."""
+
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        if torch.compiler.is_compiling():
+            super().__call__(module, inputs)
+
+
+def _wait(gates: Sequence[ParameterGate], before_use: Wait) -> None:
+    for gate in gates:
+        if gate.waits:
+            before_use(gate)
+
+
+_wait._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler.disable, which imports the compiler
 
 
 def _never(_: ParameterGate) -> None:
