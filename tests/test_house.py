@@ -564,6 +564,24 @@ def test_one_place_writes_the_files_of_a_checkpoint_one_makes_the_row_of_a_step_
     assert callers("PushEncoding") == {"served/push_settings.py": 1}
 
 
+def test_one_place_looks_up_the_order_of_samples_and_who_coordinates_reads_through_it():
+    """One reader is of a session's samples, one of a user's loader; both are of `volary.data.reader`."""
+    assert callers("order_of", "data") == {"sample_reader.py": 1}
+    assert callers("reading", "data") == {"sharing/loader_reader.py": 1}
+    readers = "SampleReader|LoaderReader"
+    assert callers(readers, "data") == {"feed.py": 1, "sharing/indexed.py": 1}
+    assert callers(readers) == {"own/served/portions.py": 1, "served/by_roster.py": 1, "served/worker_data.py": 1}
+
+
+def test_the_map_says_which_share_of_a_batch_is_whose():
+    """The roster deals shares to whoever is here; see `volary.sharding.samples`."""
+    made = {room: callers("SampleShare", room) for room in ("data", "partition", "server", "sharding", "train")}
+    assert made.pop("sharding") == {"groups.py": 1, "samples.py": 1}
+    assert made.pop("server") == {"roster/portions.py": 1}
+    assert made.pop("train") == {"own/served/feed.py": 1}
+    assert not any(made.values())
+
+
 def test_few_places_ask_whether_parameters_are_on_servers():
     asks = re.compile(r"\bstrategy\.servers\b")
     files = [file for file in PACKAGE.rglob("*.py") if asks.search(file.read_text(encoding="utf-8"))]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
@@ -49,8 +48,9 @@ class SharedIndices:
             reader.expect(self._coming())
             if (places := next(self._coming(), None)) is None:
                 break
-            found, drawn = reader.read(places), self._drawn.pop(places)
-            yield BatchShare(found.batch, len(places.range), drawn.total, drawn.ends_epoch, found.foreign)
+            batch, foreign = reader.read(places)
+            drawn = self._drawn.pop(places)
+            yield BatchShare(batch, drawn.samples, drawn.total, drawn.ends_epoch, foreign)
         reader.begin_epoch()
 
     @property
@@ -74,10 +74,10 @@ class SharedIndices:
             whole = max([whole, *map(len, portion)])  # samples of a full batch
             for batch in portion:
                 number, total = number + 1, len(batch)
-                own = range(first, first + total)[self._among.share(total, whole)]
-                mine = [batch[place - first] for place in own]
+                share = self._among.share(total, whole)
+                own, mine = range(first, first + total)[share], batch[share]
                 places = SamplePlaces(epoch, own.start, own.stop, own.step)
-                self._drawn[places] = _Drawn(mine or stand_in(batch), total, number == self.steps)
+                self._drawn[places] = _Drawn(mine or stand_in(batch), len(mine), total, number == self.steps)
                 first += total
                 yield places
 
@@ -93,10 +93,10 @@ class SharedIndices:
                 return
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """A batch. numbers: what this worker reads for it. total: samples of all workers."""
+class _Drawn(NamedTuple):
+    """A batch. numbers: what this worker reads for it. samples: its own; total: of all workers."""
 
     numbers: list[Any]
+    samples: int
     total: int
     ends_epoch: bool

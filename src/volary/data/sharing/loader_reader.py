@@ -6,7 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +15,6 @@ from volary.data.batching.no_samples import without_rows
 from volary.data.reader import SamplePlaces
 from volary.data.sharing.among import STAND_IN
 from volary.data.sharing.loader_reading import reading
-
-
-class LoadedBatch(NamedTuple):
-    """What the loader made. foreign: there are no samples, and it has another's: its kind cannot be without."""
-
-    batch: Any
-    foreign: bool
 
 
 class LoaderReader:
@@ -61,8 +54,11 @@ class LoaderReader:
             self._due.append(due)
             self._take()
 
-    def read(self, places: SamplePlaces) -> LoadedBatch:
-        """Read what was expected, or anything else."""
+    def read(self, places: SamplePlaces) -> tuple[Any, bool]:
+        """Read what was expected, or anything else: the batch, and whether it has another's samples for want of any.
+
+        A batch without samples is one without rows, if its kind can be cut so.
+        """
         if places not in self._made and places not in self._asked:
             self._due.appendleft(places)
         self._begin()
@@ -73,10 +69,10 @@ class LoaderReader:
             del self._made[next(iter(self._made))]
         if isinstance(batch, Exception):
             raise batch
-        if places.range:
-            return LoadedBatch(batch, foreign=False)
+        if places.start < places.end:
+            return batch, False
         batch, cut = without_rows(batch, STAND_IN)
-        return LoadedBatch(batch, foreign=not cut)
+        return batch, not cut
 
     def close(self) -> None:
         """Let the loader's processes end."""

@@ -60,7 +60,7 @@ class LoopPortions:
 
     def read(self, places: SamplePlaces) -> ReadPortion:
         self.epoch = max(self.epoch, places.epoch)
-        batch = moved(self._reader.read(places).batch, self._device)
+        batch = moved(self._reader.read(places)[0], self._device)
         before, self._newest = self._newest, places
         self._regular = before.epoch != places.epoch or places == next(self._following(before), None)
         count = len(places.range)
