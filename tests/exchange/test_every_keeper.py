@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -78,6 +79,7 @@ def replicated(
     representation: Representation = EXACT,
     partners: Partners | None = None,
     shares: bool = False,
+    gathers: bool = False,
 ) -> Iterator[Kept]:
     """Parameters are the sums of what two workers contribute."""
     device, group = torch.device("cpu"), joined(1 if first else 0)
@@ -85,7 +87,7 @@ def replicated(
     named = [(f"p{number}", nn.Parameter(values.clone())) for number, values in enumerate(begun)]
     plans = [BucketPlan([one], torch.float32, device, representation) for one in named]
     holdings = PARTITIONS.load("sharded")().part(nn.ParameterDict(dict(named)), group.rank, group.size).holdings
-    owned = OwnedValues(holdings, frees=False) if shares and group.size > 1 else None
+    owned = OwnedValues(holdings, frees=False, gathers=gathers) if shares and group.size > 1 else None
     comm_setup, votes = (
         ROOM.load("allreduce")(route=route).comm_setup(group, owned),
         BufferShape(1, torch.float32, device),
@@ -93,7 +95,7 @@ def replicated(
     keeper = comm_setup.build(group, plans, votes, partners=partners)
     keeper = DelayedKeeper(keeper) if behind else keeper
     buckets = Buckets(plans, keeper.memory[:-1], chunk_mb=25, private=False)
-    slots = buckets.slots
+    slots, reads = buckets.slots, count()
 
     def apply(chunk: Chunk) -> None:
         for slot, part in zip(chunk.slots, chunk.parts, strict=True):
@@ -105,6 +107,8 @@ def replicated(
         keeper.vote()
 
     def read() -> list[torch.Tensor]:
+        if gathers:
+            group.bulletin.share(f"{next(reads)} times all have gathered", 1)  # from each other
         return [slot.parameter.detach() for slot in slots]
 
     def at_once(_: int) -> None:
@@ -125,6 +129,9 @@ def replicated(
         )
     )
     gates, memory = [slot.gate for slot in slots], [slot.view for slot in slots]
+    if keeper.gathered is not None:
+        keeper.gathered.begin(None)
+        gates = [keeper.gathered.gates[id(slot.parameter)] for slot in slots]
     yield Kept(keeper, gates, memory, read, late=behind, fill=fill, after=at_once)
     keeper.close()
 
@@ -147,6 +154,11 @@ def between_partners(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
 @contextmanager
 def shares_around_a_ring(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
     yield from replicated(first, "ring", shares=True)
+
+
+@contextmanager
+def shares_that_are_gathered(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    yield from replicated(first, "ring", shares=True, gathers=True)
 
 
 @contextmanager
@@ -206,6 +218,7 @@ KEEPERS: dict[str, dict[str, Make]] = {
         "a step behind": a_step_behind,
         "between partners": between_partners,
         "shares, around a ring": shares_around_a_ring,
+        "shares, gathered": shares_that_are_gathered,
         "shares, in shared memory": shares_in_shared_memory,
     },
     "server": {"on servers": on_servers},

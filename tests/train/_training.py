@@ -154,4 +154,7 @@ def trained(rank: int, world_size: int, session: Session, folder: Path | str = "
     it = made(rank, world_size, session, folder, **more)
     it.coordinator.saver.resume()
     with started(it):
-        return looked_at(it, train(it))
+        found = looked_at(it, train(it))
+        if "all parameters" in session.strategy.partition.lacks:
+            it.coordinator.group.bulletin.share("looked at", 1)  # others may still gather what this worker keeps
+        return found

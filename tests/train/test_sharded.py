@@ -18,7 +18,7 @@ from volary.session import Session
 from volary.train.loop import train
 
 RING, SHARED = ({"name": "allreduce", "route": route} for route in ("ring", "shared"))
-LEVEL_1, LEVEL_2 = ({"name": "sharded", "level": level} for level in (1, 2))
+LEVEL_1, LEVEL_2, LEVEL_3 = ({"name": "sharded", "level": level} for level in (1, 2, 3))
 FORTY = {"name": "points", "samples": 40}  # every worker has samples in every step
 
 

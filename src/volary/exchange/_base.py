@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from volary.comm.sums.route import Memory
     from volary.exchange.compression.residual import ResidualState
+    from volary.exchange.gathering.gathered import GatheredParameters
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
     from volary.run.database.traffic import Traffic
@@ -138,6 +139,11 @@ class ReplicatedKeeper(Keeper, Protocol):
     route: str
     overlaps: bool
     behind: bool
+
+    @property
+    def gathered(self) -> GatheredParameters | None:
+        """Parameters of which a rank has what it keeps, and gathers the rest to compute; None: every rank has all."""
+        ...
 
     @property
     def memory(self) -> Sequence[Memory]:

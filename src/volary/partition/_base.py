@@ -52,7 +52,8 @@ class Part:
     this rank with its part of `module`, in place. Gives the group of the ranks that hold a replica together; None: each
     holds one alone. Until then `module` is the whole network. learn: takes one batch through it; returns whether its
     backward was wanted. frees_gradients: a rank has memory for the sums of gradients that it keeps, and for others only
-    until they have left.
+    until they have left. frees_parameters: between machines it has memory for the parameters that it keeps, and for
+    others only while it computes with them.
     """
 
     module: nn.Module
@@ -60,17 +61,27 @@ class Part:
     join: Callable[[Group], LayerGroup | None] = lambda _: None
     learn: Callable[[Passes], bool] = whole_batch
     frees_gradients: bool = False
+    frees_parameters: bool = False
+
+    @property
+    def scattered(self) -> Holdings | None:
+        """Who keeps what, if no rank has memory for all parameters; None: each has all."""
+        return self.holdings if self.frees_parameters and self.holdings.in_shares else None
 
 
 class Partition(Protocol):
     """Settings of a partition: a frozen dataclass, which imports no torch.
 
-    needs: traits of `volary.session.fitting` that its exchange must have. lacks: those that it takes from any exchange,
-    each with the reason.
+    needs: traits of `volary.session.fitting` that its exchange must have. lacks: those that it takes from any exchange.
     """
 
     needs: ClassVar[Sequence[Any]]
-    lacks: ClassVar[Mapping[Any, str]]
+
+    @property
+    @abstractmethod
+    def lacks(self) -> Mapping[Any, str]:
+        """The abilities that these settings take from any exchange, each with the reason."""
+        ...
 
     @abstractmethod
     def mesh(self, ranks: int) -> RankMesh:

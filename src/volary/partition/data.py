@@ -19,7 +19,10 @@ class WholeNetwork(Partition):
     """Each worker has a replica of all parameters."""
 
     needs: ClassVar[Sequence[str]] = ()
-    lacks: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        return {}
 
     def mesh(self, ranks: int) -> RankMesh:
         return RankMesh(data=ranks)

@@ -2,8 +2,9 @@
 
 Rajbhandari, Rasley, Ruwase & He, "ZeRO: memory optimizations toward training trillion parameter models", SC 2020. Every
 worker has all parameters to compute with. The sums of gradients come to the owner of a value alone, who updates it; the
-others get a copy just before their next forward reads it. So as many bytes travel as in an all-reduce. On one machine
-parameters are once in memory that all workers share: each updates its part there, and nothing is copied.
+others get a copy just before their next forward reads it. So as many bytes travel as in an all-reduce. With level 3 a
+copy lives only while a worker computes with its layer: it is gathered for forward, and again for backward. On one
+machine parameters are once in memory that all workers share: each updates its part there, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -28,18 +29,22 @@ LINE_VALUES = 16  # a share begins on a cache line, where it has several
 
 @dataclass(frozen=True, kw_only=True)
 class Sharded(Partition):
-    """Workers keep shares of the optimiser's state (level 1), and of gradients (level 2)."""
+    """Workers keep shares of the optimiser's state (level 1), of gradients (level 2), and of parameters (level 3)."""
 
-    level: Literal[1, 2] = 1  # 1: the optimiser's state is sharded; 2: gradients, too
+    level: Literal[1, 2, 3] = 1  # 1: the optimiser's state is sharded; 2: gradients, too; 3: parameters, too
 
     needs: ClassVar[Sequence[str]] = ("shares",)
-    lacks: ClassVar[Mapping[str, str]] = {
-        "all sums": "with partition=sharded a worker has the sums of its share of the gradients alone"
-    }
 
     def __post_init__(self) -> None:
-        if self.level not in (1, 2):
-            raise SettingError(f"level is {self.level}; accepted: 1 or 2")
+        if self.level not in (1, 2, 3):
+            raise SettingError(f"level is {self.level}; accepted: 1, 2 or 3")
+
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        found = {"all sums": "with partition=sharded a worker has the sums of its share of the gradients alone"}
+        if self.level == 3:
+            found["all parameters"] = "with partition.level=3 a worker has a layer's parameters only to compute with it"
+        return found
 
     def mesh(self, ranks: int) -> RankMesh:
         return RankMesh(shard=ranks)
@@ -56,7 +61,7 @@ class Sharded(Partition):
                         keepers[Range(part.name, part.start + start, part.start + end)] = (owner,)
                 at += part.size
         holdings = Holdings(rank, self.mesh(ranks), keepers)
-        return Part(module, holdings, frees_gradients=self.level == 2)
+        return Part(module, holdings, frees_gradients=self.level >= 2, frees_parameters=self.level == 3)
 
 
 def _units(sizes: Mapping[str, int]) -> Iterator[list[Range]]:

@@ -17,6 +17,7 @@ Trait = Literal[
     "whole gradient",
     "gradient norm",
     "all sums",
+    "all parameters",
     "wire",
     "peers",
     "process group",
@@ -25,8 +26,9 @@ Trait = Literal[
 ]
 """versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
 changes. gradient norm: the norm of all is known before one does. all sums: each worker has those of all gradients.
-wire: values travel. peers: workers send to each other. process group: they are in one of torch. steps together: all
-workers share each batch. shares: a value may be kept by one worker alone."""
+all parameters: each worker has them between two steps. wire: values travel. peers: workers send to each other. process
+group: they are in one of torch. steps together: all workers share each batch. shares: a value may be kept by one worker
+alone."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION = (Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition"))
 
@@ -116,10 +118,14 @@ def of_session(session: Session) -> Iterator[Need]:
         yield Need("train.precision", train.precision, "all sums", "fp32 or bf16")
     if data.batch.largest(data.batch_size) != data.batch_size:
         yield Need("data.batch", "one that grows", "steps together", "fixed")
+        yield Need("data.batch", "one that grows", "all parameters", "fixed, or partition.level=2")
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     """Yield what a loop of one's own needs. early_update: it looks at no gradients."""
+    partition = PARTITION.name_of(type(strategy.partition))
+    whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
+    yield Need("strategy.partition", partition, "all parameters", whole)
     # what it does not look at may be late: what servers update, early updates, means of parameters
     if _keeps_versions(strategy) or early_update or strategy.consistency.pushes.value != "gradient":
         return
@@ -127,7 +133,7 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     behind = "early_update=true, or allreduce without behind, as your loop sees the gradients of each step otherwise"
     yield Need("strategy.exchange", name, "whole gradient", behind)
     early = "early_update=true, or partition=data, as your loop sees the gradients of each step otherwise"
-    yield Need("strategy.partition", PARTITION.name_of(type(strategy.partition)), "all sums", early)
+    yield Need("strategy.partition", partition, "all sums", early)
 
 
 def exchange_for(consistency: Any) -> Any:

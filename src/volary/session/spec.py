@@ -244,8 +244,9 @@ class Strategy:
 
     @property
     def replicas_equal(self) -> bool:
-        """Whether all workers have the same parameters after each step."""
-        return bool(self.exchange.equal and self.codec.equal and self.consistency.equal)
+        """Whether all workers have the same parameters after each step, and have all of them."""
+        whole = "all parameters" not in self.partition.lacks
+        return bool(whole and self.exchange.equal and self.codec.equal and self.consistency.equal)
 
     @property
     def remarks(self) -> list[str]:

@@ -11,7 +11,7 @@ import secrets
 import struct
 import threading
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from volary.comm.channels.channel import HEADER_BYTES, Channel, Credentials, Payload
@@ -31,6 +31,7 @@ JOIN_S = 5.0
 KEY_BYTES = 32
 LIFE = "mesh"  # its key is of one mesh alone, which tells it from any other
 MOST_BYTES = 2**30  # of a message that nobody awaits yet
+FIRST_OWN_TAG = 2**32  # those of sums and frames are below
 _HEAD = struct.Struct(f"<q{HEADER_BYTES - 16}xq")  # the tag, and how many bytes follow
 
 _meshes: dict[ProcessGroup, Mesh] = {}
@@ -58,14 +59,15 @@ class Mesh:
     """This rank's connections to all others of `bulletin`. Making it is a collective call.
 
     Rank 0 draws its key, which the ranks have from each other over the run's board; any two of them prove it to each
-    other, and nobody listens once all are connected. What travels is encrypted, also on loopback. One thread sends and
-    awaits; for each peer another receives, so nobody waits for room where two send to each other. A peer that takes
-    nothing for `timeout_s` in the middle of a message, as a process does that was stopped, is lost.
+    other, and nobody listens once all are connected. What travels is encrypted, also on loopback. For each peer a
+    thread receives, so nobody waits for room where two send to each other. A peer that takes nothing for `timeout_s` in
+    the middle of a message, as a process does that was stopped, is lost.
     """
 
     def __init__(self, bulletin: Bulletin, timeout_s: float) -> None:
         key = bytes.fromhex(from_leader(bulletin, "key", lambda: secrets.token_hex(KEY_BYTES)))
         self._peers = {rank: _Peer(channel) for rank, channel in _connected(bulletin, key, timeout_s).items()}
+        self._next_tag = FIRST_OWN_TAG
 
     def send(self, memory: Payload, to: int, tag: int) -> None:
         """Send a message, whose memory may change again at once. Raises PeerLost."""
@@ -74,6 +76,18 @@ class Mesh:
     def receive(self, memory: Payload, source: int, tag: int) -> MeshMessage:
         """Await a message of exactly this size; those of a source and tag come in the order of being sent."""
         return self._peers[source].receive(memory, tag)
+
+    def listen(self, size_bytes: int, source: int, tag: int, heard: Callable[[bytes], None]) -> None:
+        """Call `heard` with each message of this size, on the thread that receives; before the first of them is sent.
+
+        heard: returns at once.
+        """
+        self._peers[source].listen(size_bytes, tag, heard)
+
+    def new_tag(self) -> int:
+        """A tag that nobody else uses. A collective call."""
+        self._next_tag += 1
+        return self._next_tag
 
     def close(self) -> None:
         """End all connections, and the threads that receive. Harmless when repeated."""
@@ -84,10 +98,10 @@ class Mesh:
 
 
 class MeshMessage:
-    """A message that is awaited, or comes into memory of its own before it is."""
+    """A message that is awaited, or comes into memory of its own before it is. came: called when it is here."""
 
-    def __init__(self, memory: Payload) -> None:
-        self.memory = memory
+    def __init__(self, memory: Payload, came: Callable[[], None] | None = None) -> None:
+        self.memory, self._came = memory, came
         self.place: Payload | None = None  # where it is to lie, if that was not known when it came
         self.lost = ""
         self._waiting = threading.Lock()
@@ -97,6 +111,8 @@ class MeshMessage:
         """Note that it is here, or never comes. Called once."""
         self.lost = lost
         self._waiting.release()
+        if self._came is not None and not lost:
+            self._came()
 
     def wait(self) -> None:
         """Return when it has come. Raises PeerLost if the peer went away before."""
@@ -117,13 +133,14 @@ class _Peer:
         self._awaited: defaultdict[int, deque[MeshMessage]] = defaultdict(deque)  # by tag
         self._early: defaultdict[int, deque[MeshMessage]] = defaultdict(deque)
         self._lost = ""
-        self._changing = threading.Lock()
+        self._changing, self._sending = threading.Lock(), threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mesh", daemon=True)
         self._thread.start()
 
     def send(self, memory: Payload, tag: int) -> None:
         try:
-            self._channel.send(_HEAD.pack(tag, len(memory)), memory)
+            with self._sending:
+                self._channel.send(_HEAD.pack(tag, len(memory)), memory)
         except ConnectionLost as problem:
             raise PeerLost(f"the exchange broke: {problem}") from problem
 
@@ -134,12 +151,26 @@ class _Peer:
                 assert len(early.memory) == len(memory), f"{len(early.memory)} bytes came for {len(memory)}"
                 early.place = memory
                 return early
-            message = MeshMessage(memory)
-            if self._lost:
-                message.arrive(self._lost)
-            else:
-                self._awaited[tag].append(message)
-            return message
+            return self._await(MeshMessage(memory), tag)
+
+    def listen(self, size_bytes: int, tag: int, heard: Callable[[bytes], None]) -> None:
+        memory = memoryview(bytearray(size_bytes))
+
+        def came() -> None:
+            said = bytes(memory)
+            with self._changing:
+                self._await(MeshMessage(memory, came), tag)
+            heard(said)
+
+        with self._changing:
+            self._await(MeshMessage(memory, came), tag)
+
+    def _await(self, message: MeshMessage, tag: int) -> MeshMessage:
+        if self._lost:
+            message.arrive(self._lost)
+        else:
+            self._awaited[tag].append(message)
+        return message
 
     def close(self) -> None:
         self._channel.close()

@@ -20,12 +20,13 @@ class OwnedValues:
     """Of ranges that one of all ranks each keeps, its owner.
 
     once: parameters may be in memory that ranks share, so that a change to them is made once. frees: the memory of
-    gradients that are others' is returned once these have the sums.
+    gradients that are others' is returned once these have the sums. gathers: between machines a rank has what others
+    own of parameters only while it computes with it.
     """
 
-    def __init__(self, holdings: Holdings, *, frees: bool, once: bool = True) -> None:
+    def __init__(self, holdings: Holdings, *, frees: bool, once: bool = True, gathers: bool = False) -> None:
         assert all(len(ranks) == 1 for ranks in holdings.keepers.values()), "a range has several keepers"
-        self.once = once
+        self.once, self.gathers = once, gathers
         self.rank, self.ranks, self.frees = holdings.rank, holdings.mesh.size, frees
         self.holdings = holdings
         self._returned: dict[str, ReturnedMemory] = {}  # by the first parameter of a bucket

@@ -30,6 +30,7 @@ class BlockingKeeper:
     """Sums in the memory that all ranks share; see `volary.exchange._base.ReplicatedKeeper`."""
 
     overlaps = behind = False
+    gathered = None
     sent_bytes = received_bytes = 0  # nothing goes over a wire
     traffic: tuple[Traffic, ...] = ()
 

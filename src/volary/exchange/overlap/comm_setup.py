@@ -12,6 +12,7 @@ from volary.comm.sums.segments import SharedSum
 from volary.comm.topology.route_choice import SHARED, fallback
 from volary.errors import SettingError
 from volary.exchange.compression.error_feedback import ErrorFeedback
+from volary.exchange.gathering.gathered import GatheredParameters
 from volary.exchange.overlap.blocking import BlockingKeeper
 from volary.exchange.overlap.broadcasts import Broadcasts
 from volary.exchange.overlap.known_links import KnownLinks
@@ -48,6 +49,7 @@ class CommSetup:
     ) -> None:
         self._wanted, self.behind, self.levels, self.shared = route, behind, False, False
         self.owned = owned
+        self._gathered: GatheredParameters | None = None
         self.links = KnownLinks(group, topology)
 
     def build(
@@ -128,7 +130,9 @@ class CommSetup:
                 "partition=data, or train.device=cpu"
             )
         coded = any(plan.representation != EXACT for plan in plans)
-        name, reason = self._chosen(shapes, odd=coded or not owned.once)
+        # once they are gathered, no rank has all parameters that could be put into shared memory
+        travels = coded or not owned.once or self._gathered is not None
+        name, reason = self._chosen(shapes, odd=travels)
         broadcasts = self.links.broadcasts()
         route: Route
         sums: Sequence[CodedSums] = ()
@@ -143,13 +147,18 @@ class CommSetup:
                     ) from None
                 self.shared, reason = False, f"shared memory cannot be used: {error}"
         if not self.shared:
+            if owned.gathers and self._gathered is None:
+                named = [one for plan in plans for one in plan.parameters]
+                self._gathered = GatheredParameters(group.within("gathered"), named[::-1], owned.holdings)
             site = Site(group, None, errors, left_out, owned)
-            plain, route, sums, copies = around_a_ring(plans, box, self.links.topology, site)
+            plain, route, sums, copies = around_a_ring(plans, box, self.links.topology, site, self._gathered)
         said = f"shared memory, since {reason}" if self.shared else "a ring: each worker gets the sums of its share"
 
         def counted() -> tuple[Traffic, ...]:
             dense = () if self.shared else (_plain("ring", plain),)
-            return (*dense, *(one for coded in sums for one in coded.traffic), _plain("broadcast", broadcasts))
+            gathers = (_plain("gather", self._gathered),) if self._gathered else ()
+            encoded = (one for coded in sums for one in coded.traffic)
+            return (*dense, *encoded, *gathers, _plain("broadcast", broadcasts))
 
         return OverlappedKeeper(route, broadcasts, errors, said, overlaps=True, counted=counted, copies=copies)
 
@@ -162,6 +171,6 @@ class CommSetup:
         return name, reason
 
 
-def _plain(route: str, what: Route | Broadcasts) -> Traffic:
+def _plain(route: str, what: Route | Broadcasts | GatheredParameters) -> Traffic:
     sent, received = what.sent_bytes, what.received_bytes
     return Traffic("none", route, sent, received, sent + received)

@@ -27,6 +27,7 @@ class DelayedKeeper:
     """Keeps contributions until those of the step before are applied; see `volary.exchange._base.ReplicatedKeeper`."""
 
     behind = True
+    gathered = None
 
     def __init__(self, keeper: ReplicatedKeeper) -> None:
         self._keeper, self.overlaps = keeper, keeper.overlaps

@@ -26,6 +26,7 @@ class OverlappedKeeper:
 
     errors: the residuals of what is encoded on the way.
     counted: what went over the wire, by codec and route. copies: what follows updates, where each rank makes its part.
+    gathered: parameters of which a rank gathers what it is about to use; None: it has all.
     """
 
     behind = False
@@ -41,16 +42,19 @@ class OverlappedKeeper:
         copies: OwnerCopies | None = None,
     ) -> None:
         self.route, self.overlaps, self._counted, self._copies = reason, overlaps, counted, copies
+        self.gathered = copies.gathered if copies else None
         self._route, self._broadcasts, self._errors = route, broadcasts, errors
         self._started = False
 
     @property
     def sent_bytes(self) -> int:
-        return self._route.sent_bytes + self._broadcasts.sent_bytes
+        gathers = self.gathered.sent_bytes if self.gathered else 0
+        return self._route.sent_bytes + self._broadcasts.sent_bytes + gathers
 
     @property
     def received_bytes(self) -> int:
-        return self._route.received_bytes + self._broadcasts.received_bytes
+        gathers = self.gathered.received_bytes if self.gathered else 0
+        return self._route.received_bytes + self._broadcasts.received_bytes + gathers
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
@@ -63,7 +67,10 @@ class OverlappedKeeper:
 
     def start(self, use: KeeperCallbacks) -> None:
         self._use, self._started = use, True
-        copies, apply = self._copies, self._apply if self._copies else use.apply
+        apply = self._apply if self._copies else use.apply
+        copies = self._copies if self.gathered is None else None
+        if self.gathered is not None:
+            self.gathered.follow(use.chunks)
         self._updates = UpdateThread(use.chunks, use.slots, apply, use.applied, copied=copies is not None)
         self._chunks: list[list[Chunk]] = []  # by parcel
         for chunk in use.chunks:
@@ -99,6 +106,8 @@ class OverlappedKeeper:
     def release(self, at_least: int) -> None:
         if self._copies is not None:
             self._left = self._copies.leave()
+        if self.gathered is not None:
+            self.gathered.next_version()
         self._updates.release(at_least)
 
     def wait_for(self, done: Callable[[], bool]) -> None:
@@ -110,7 +119,10 @@ class OverlappedKeeper:
 
     def pull(self, gate: ParameterGate) -> None:
         """Wait until the parameter behind `gate` is what was agreed."""
-        if gate.waits:
+        unit = self.gathered.of(gate) if self.gathered else None
+        if self.gathered is not None and unit is not None:
+            self.gathered.pull(unit, self._updates.wait_for)
+        elif gate.waits:
             self._updates.wait_for(lambda: not gate.waits)
 
     def settle(self) -> None:
@@ -136,10 +148,12 @@ class OverlappedKeeper:
         self._errors.restore(states)
 
     def close(self) -> None:
-        """End both threads, if they were started."""
+        """End all threads, if they were started."""
         if self._started:
             self._comm.close()
             self._updates.close()
+            if self.gathered is not None:
+                self.gathered.close()
 
     def _arrived(self, number: int, travelled: ParcelTimes) -> None:
         if number == len(self._chunks):
@@ -158,8 +172,11 @@ class OverlappedKeeper:
             self._updates.arrived(chunk)
 
     def _apply(self, chunk: Chunk) -> None:
-        """Update this rank's part of a chunk; then copies of all parts go to all."""
+        """Update this rank's part of a chunk; then copies of all parts go to all, or are gathered when needed."""
         assert self._copies is not None and self._use.apply is not None
         self._copies.all_have_left(self._left)
         self._use.apply(chunk)
-        self._comm.depart(len(self._chunks) + 1 + chunk.index)
+        if self.gathered is not None:
+            self.gathered.updated(chunk)
+        else:
+            self._comm.depart(len(self._chunks) + 1 + chunk.index)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.comm.sums.route import BufferShape, Route
     from volary.comm.topology.topology import Topology
+    from volary.exchange.gathering.gathered import GatheredParameters
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.gradients.plan import BucketPlan
@@ -35,11 +36,12 @@ MOST_WAITING = 1  # chunks that wait to leave before backward waits too, where t
 
 @dataclass(frozen=True)
 class OwnerCopies:
-    """What follows an update of which each rank makes its part: copies of it go to all others.
+    """What follows an update of which each rank makes its part: copies of it go to all others, or these gather it.
 
     first: the number, on the route, of the buffer with the first bucket's parameters. leave: backward is over here;
     all_have_left: wait until it is over everywhere, as parameters may be in memory that all share. landed: called when
     the sums of a chunk are with their owners. most_waiting: chunks that wait to leave before `push` waits; None: any.
+    gathered: parameters of which a rank gathers what it is about to use; None: copies go to all.
     """
 
     first: int
@@ -47,6 +49,7 @@ class OwnerCopies:
     all_have_left: Callable[[int], None]
     landed: Callable[[Chunk], None]
     most_waiting: int | None
+    gathered: GatheredParameters | None = None
 
 
 def in_shared_memory(
@@ -62,17 +65,22 @@ def in_shared_memory(
 
 
 def around_a_ring(
-    plans: Sequence[BucketPlan], box: BufferShape, topology: Topology, site: Site
+    plans: Sequence[BucketPlan],
+    box: BufferShape,
+    topology: Topology,
+    site: Site,
+    gathered: GatheredParameters | None = None,
 ) -> tuple[Route, Route, Sequence[CodedSums], OwnerCopies]:
     """Between machines: what carries plain values, the whole route, and what sums encoded gradients.
 
-    A collective call. Raises SettingError.
+    gathered: parameters which no copies go around of. A collective call. Raises SettingError.
     """
     owned = site.owned
     assert owned is not None
     exact = [number for number, plan in enumerate(plans) if plan.representation == EXACT]
-    flats = [torch.zeros(plan.shape.numel, dtype=plan.dtype) for plan in plans]
-    _move(plans, flats, copies=True)
+    copied = plans if gathered is None else ()
+    flats = [torch.zeros(plan.shape.numel, dtype=plan.dtype) for plan in copied]
+    _move(copied, flats, copies=True)
     memory = [
         *(owned.memory(plans[number]) for number in exact),
         Memory.in_place(box),
@@ -84,14 +92,14 @@ def around_a_ring(
         numbers = [number for number, plan in enumerate(plans) if type(plan.representation) is kind]
         own = [plans[number] for number in numbers]
         coded.append((representation_in(own[0]).sums(own, site.within(kind.__name__)), numbers))
-    numbers = [*exact, *range(len(plans), 2 * len(plans) + 1)]
+    numbers = [*exact, *range(len(plans), len(plans) + 1 + len(flats))]
     route = MixedRoutes([(plain, numbers), *coded]) if coded else plain
 
     def landed(chunk: Chunk) -> None:
         owned.landed(chunk, plans[chunk.bucket.index])
 
     waiting = MOST_WAITING if owned.frees else None
-    copies = OwnerCopies(len(plans) + 1, lambda: 0, lambda _: None, landed, waiting)
+    copies = OwnerCopies(len(plans) + 1, lambda: 0, lambda _: None, landed, waiting, gathered)
     return plain, route, [sums for sums, _ in coded], copies
 
 

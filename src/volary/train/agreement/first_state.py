@@ -22,12 +22,14 @@ MESSAGE_BYTES = 2**20  # smaller tensors travel together up to this
 class DeferredTensors:
     """Tensors that rank 0 sends after the parameters, and what is to be done when all have come.
 
-    new: the parameters have to be sent; False where all ranks have had them in steps before.
+    new: the parameters have to be sent; False where all ranks have had them in steps before. shares: each rank has the
+    values that it keeps, of those parameters that no rank has all of.
     """
 
     tensors: Sequence[Tensor] = ()
     come: Callable[[], None] = field(default=lambda: None)
     new: bool = True
+    shares: bool = False
 
 
 def messages(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.exchange.gradients.plain_layers import only_looks
+from volary.exchange.gradients.plan import values_in
 from volary.naming import named_parameters
+from volary.sharding.ranges import Range
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.session.values.period import Period
+    from volary.sharding.holdings import Holdings
     from volary.train.recording.recorder import Recorder
 
 BINS = 40
@@ -47,11 +50,14 @@ class HistogramBudget:
 
 
 class UpdateHistograms:
-    """Measures one update of each of the `named` parameters, from now until `write`."""
+    """Measures one update of each of the `named` parameters, from now until `write`.
 
-    def __init__(self, named: Sequence[tuple[str, Tensor]]) -> None:
-        self._named = named
-        self._before = [_some(parameter).clone() for _, parameter in named]
+    kept: of their values it looks at those that this worker keeps; None: at all.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, Tensor]], kept: Holdings | None = None) -> None:
+        self._named, self._kept = named, kept
+        self._before = [self._look(name, parameter).clone() for name, parameter in named]
         self._gradients: dict[str, Tensor] = {}
 
     def add_gradient(self, name: str, gradient: Tensor) -> None:
@@ -66,23 +72,37 @@ class UpdateHistograms:
         """Record how they are now, their gradients, and what has changed."""
         found = []
         for (name, parameter), before in zip(self._named, self._before, strict=True):
-            now = _some(parameter)
+            now = self._look(name, parameter)
             found += [_histogram("weight", name, now), _histogram("update", name, now - before)]
             if (gradient := self._gradients.get(name)) is not None:
                 found.append(_histogram("gradient", name, gradient))
         recorder.histograms([one for one in found if one is not None])
 
+    def _look(self, name: str, parameter: Tensor) -> Tensor:
+        if self._kept is None:
+            return _some(parameter)
+        parts = self._kept.kept(Range(name, 0, parameter.numel()))
+        return torch.cat([parameter.new_empty(0), *(_some(values_in(part, parameter), len(parts)) for part in parts)])
+
 
 class Histograms:
     """Histograms of the parameters of `module`, on one worker. await_all: waits until a step may compute with them.
 
-    All workers have the same parameters, so one is enough: the leader. A gradient is this worker's own, of its share of
+    kept: it looks at what this worker keeps of them; None: at all of them, which all workers have, so one worker is
+    enough: the leader. A gradient is this worker's own, of its share of
     the batch; a layer that sends factors has none.
     """
 
-    def __init__(self, module: nn.Module, recorder: Recorder, period: Period, await_all: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        recorder: Recorder,
+        period: Period,
+        await_all: Callable[[], None],
+        kept: Holdings | None = None,
+    ) -> None:
         self._named = [(name, one) for name, one in named_parameters(module) if one.requires_grad]
-        self._recorder, self._period, self._await_all = recorder, period, await_all
+        self._recorder, self._period, self._await_all, self._kept = recorder, period, await_all, kept
         self._budget = HistogramBudget()
         self._begun = 0  # the newest step; 0: none yet
         self._measured: UpdateHistograms | None = None
@@ -96,7 +116,7 @@ class Histograms:
             return
         with self._budget:
             self._await_all()
-            self._measured = UpdateHistograms(self._named)
+            self._measured = UpdateHistograms(self._named, self._kept)
             for name, parameter in self._named:
                 hook = only_looks(_adding(self._measured, name))
                 self._hooks.append(parameter.register_hook(hook))
@@ -117,10 +137,10 @@ def _adding(measured: UpdateHistograms, name: str) -> Callable[[Tensor], None]:
     return lambda gradient: measured.add_gradient(name, gradient)
 
 
-def _some(values: Tensor) -> Tensor:
-    """Up to so many of them, always the same ones, flat."""
+def _some(values: Tensor, parts: int = 1) -> Tensor:
+    """Up to MOST_VALUES of them all, in so many parts of which this is one; always the same ones, flat."""
     flat = values.detach().reshape(-1)
-    return flat[:: -(-flat.numel() // MOST_VALUES)] if flat.numel() else flat
+    return flat[:: -(-flat.numel() * parts // MOST_VALUES)] if flat.numel() else flat
 
 
 def _histogram(kind: str, name: str, values: Tensor) -> tuple[str, str, float, float, float, list[int]] | None:

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from volary.errors import RunError
-from volary.exchange.gradients.plan import laid_out_as, values_in
+from volary.exchange.gradients.plan import in_memory_order, laid_out_as, values_in
 from volary.naming import named_buffers, named_modules, named_parameters, without_compiled
 from volary.run.checkpoints import require_format
 from volary.sharding.blocks import TensorBlock
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from volary.run.checkpoints import Manifest
     from volary.run.content import Content
+    from volary.sharding.holdings import Holdings
 
 WEIGHTS = "model.safetensors"  # what one process writes that keeps all of them
 _HEADER, _BLOCKS = "slices", "blocks"
@@ -227,3 +228,33 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
     }
     named = [*named_parameters(module), *named_buffers(module)]
     return {name: tensor.detach() for name, tensor in named if name not in fleeting}
+
+
+class ScatteredWeights:
+    """Tensors of `module` of which no rank has all, as one saves them: what it owns; what nobody owns alone, rank 0.
+
+    Made while all parameters are there.
+    """
+
+    def __init__(self, module: nn.Module, holdings: Holdings) -> None:
+        self._leads, named = holdings.leads, dict(named_parameters(module))
+        self._owned = [(part, named[part.name]) for part in holdings.owned]
+        scattered = {part.name for part in holdings.keepers}
+        self._others = {name: tensor for name, tensor in weights_of(module).items() if name not in scattered}
+
+    def content(self) -> Content:
+        """The file that this rank writes; values are read when it is written."""
+        slices = [TensorSlice(part, values_in(part, parameter), parameter) for part, parameter in self._owned]
+        return weights_content(self._others if self._leads else {}, slices)
+
+    @torch.no_grad()
+    def load(self, saved: SavedWeights) -> None:
+        """Set what this rank owns, and what nobody owns alone. Raises RunError, naming the first that does not fit."""
+        for name, tensor in self._others.items():
+            saved.require(name, tensor.shape)
+            tensor.copy_(saved.whole(name))
+        for name in dict.fromkeys(part.name for part, _ in self._owned):  # of which the file is read once
+            parts = [(part, like) for part, like in self._owned if part.name == name]
+            values = saved.values(Range(name, 0, parts[0][1].numel()), parts[0][1])
+            for part, parameter in parts:
+                in_memory_order(parameter.detach())[part.start : part.end].copy_(values[part.start : part.end])

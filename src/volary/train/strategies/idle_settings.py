@@ -39,11 +39,12 @@ def of_one_worker(settings: Strategy) -> str:
     return f"{said} {verb} no effect: there is one worker, which communicates with nobody" if said else ""
 
 
-def of_freed_gradients() -> str:
-    """The warning if all workers share the memory of gradients, and each is to keep a share of them."""
+def of_freed_memory(level: int) -> str:
+    """The warning if all workers share the memory of what each is to keep a share of at this `level`."""
+    parameters = ", and parameters are there once for all of them" if level > 2 else ""
     return (
-        "strategy.partition.level=2 saves no more than level 1: workers of one machine add gradients in shared memory, "
-        "where each leaves them; accepted, if that is too much: exchange.route=ring"
+        f"strategy.partition.level={level} saves no more than level 1: workers of one machine add gradients in shared "
+        f"memory, where each leaves them{parameters}; accepted, if that is too much: exchange.route=ring"
     )
 
 

@@ -12,6 +12,7 @@ import torch
 
 from volary.comm.groups.blocking import gather, take_all_from_first
 from volary.comm.groups.leading import from_leader
+from volary.exchange.gathering.uses import ParameterUses
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.gradients.plan import values_in
@@ -78,18 +79,31 @@ class Overlapping(Exchanging):
         slices = [{part: values_in(part, slot.parameter) for slot, part, _ in kept} for kept in self._kept]
         self._rule, self._values = update.divide(slices), [list(one.values()) for one in slices]
         self._profile = Profile(chunks, contribution.slots, contribution.links_per_s)
-        self._parameters = list(module.parameters())
-        self._gates = {id(parameter): ParameterGate(name) for name, parameter in named_parameters(module)}
-        self._gates |= {id(slot.parameter): slot.gate for slot in slots}
-        self._just_in_time = JustInTime(module, self._gates, self._wait_for)
+        self._gathered = contribution.keeper.gathered
+        gathered = self._gathered.gates if self._gathered else {}
+        here = [(name, one) for name, one in named_parameters(module) if id(one) not in gathered]
+        self._parameters = [parameter for _, parameter in here]
+        self._gates = {id(parameter): ParameterGate(name) for name, parameter in here}
+        self._uses: ParameterUses | None = None
+        self._waiting: JustInTime | ParameterUses
+        if self._gathered is None:
+            self._gates |= {id(slot.parameter): slot.gate for slot in slots}
+            self._waiting = JustInTime(module, self._gates, self._wait_for)
+        else:
+            self._waiting = self._uses = ParameterUses(module, self._gathered, self._wait_for, self._gates)
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange: what rank 0 has comes first, layer by layer, under the first forward."""
         send = self.contribution.keeper.broadcast
+        if self._gathered is not None:
+            self._gathered.begin(send if late.new and not late.shares else None)
+        elif late.shares:  # into memory that all share
+            self._parameters = [parameter for parameter in self._parameters if not parameter.requires_grad]
+            self._group.bulletin.share("each has read what it keeps", 1)
         first = [partial(self._receive, together) for together in messages(self._parameters if late.new else [])]
         if not self._group.leads and late.new:
-            for gate in self._gates.values():
-                gate.waits = 1
+            for parameter in self._parameters:
+                self._gates[id(parameter)].waits = 1
         self.contribution.start(
             first=[
                 *first,
@@ -170,11 +184,13 @@ class Overlapping(Exchanging):
     def close(self) -> None:
         """End the exchange and let go of the network."""
         super().close()
-        self._just_in_time.remove()
+        self._waiting.remove()
 
     def _end_backward(self, step: _Step) -> None:
         self._now = self._next if self.contribution.keeper.behind else step
         self._next = step
+        if self._uses is not None:
+            self._uses.forget()
         self._release()
 
     def _wait(self, until: Callable[[], None]) -> None:
@@ -218,7 +234,7 @@ class Overlapping(Exchanging):
 
     def _wait_for(self, gate: ParameterGate) -> None:
         started_s, ended_s = await_parameter(self.contribution.keeper, gate, self._recorder)
-        if self._watching:
+        if self._watching and self._gathered is None:
             self._profile.waited(gate, started_s, ended_s)
 
     def _apply_chunk(self, chunk: Chunk) -> None:

@@ -59,7 +59,12 @@ def build_strategy(
     private = update is None or update.changes_gradients
     owned = None
     if part.holdings.in_shares:  # a user's code may change parameters, on each worker
-        owned = OwnedValues(part.holdings, frees=part.frees_gradients, once=update is not None)
+        owned = OwnedValues(
+            part.holdings,
+            frees=part.frees_gradients,
+            once=update is not None,
+            gathers=part.frees_parameters,
+        )
     comm_setup = strategy.exchange.comm_setup(group, owned)
     settings = StrategySettings(strategy, part.module, recorder, comm_setup, state, private, steps)
     if strategy.consistency.pushes is Push.PARAMETERS:
@@ -81,7 +86,7 @@ def build_strategy(
     adapts = strategy.codec.chooses or warms_up
     made = Adapting(chooser, make, own_loop=update is None) if adapts else make()
     if owned is not None and owned.frees and comm_setup.shared:
-        _warn(recorder, group, state, idle_settings.of_freed_gradients())
+        _warn(recorder, group, state, idle_settings.of_freed_memory(3 if owned.gathers else 2))
     if strategy.codec.follows and comm_setup.shared:
         _warn(recorder, group, state, idle_settings.of_shared_memory(strategy.codec))
     return made

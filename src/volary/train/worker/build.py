@@ -92,6 +92,6 @@ def assemble(
         consistency=consistency,
         best=best,
         requests=RunRequests(requests, group.bulletin, asked_to_end),
-        histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all),
+        histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all, own.part.scattered),
     )
     return training(model, recorder, replica, lockstep, network, own.replicas.size, own.part.learn)

@@ -18,6 +18,7 @@ from volary.train.state.stateful import CheckpointParts
 from volary.train.state.weights import (
     WEIGHTS,
     SavedWeights,
+    ScatteredWeights,
     load_buffers,
     load_weights,
     weights_content,
@@ -44,7 +45,7 @@ class SessionParts:
     part: what a rank runs. network: with what updates what the rank keeps; updates_locally: each rank has an optimiser
     and a loss scale of its own. Rank 0 writes the parameters and `parts`, which all ranks hold alike; each rank its
     random generators, the network's buffers, `own`, and what the optimiser remembers of what it owns. Where no rank has
-    the whole network, each writes of the parameters, too, what it owns, and reads what it keeps.
+    the whole network, or memory for it, each writes of the parameters, too, what it owns, and reads what it keeps.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class SessionParts:
     ) -> None:
         self._saver, self._recorder = saver, recorder
         self._module, self._holdings = part.module, part.holdings
+        self._scattered = ScatteredWeights(part.module, part.scattered) if part.scattered else None
         self._update: Stateful = network.update
         self._parts, self._own = {**parts, PRECISION: network.precision}, dict(own)
         if updates_locally:
@@ -101,13 +103,15 @@ class SessionParts:
         return self._holdings.in_shares or self._holdings.apart
 
     def _alike(self) -> Iterator[tuple[str, Content]]:
-        if not self._holdings.apart:
+        if not self._holdings.apart and self._scattered is None:
             yield WEIGHTS, weights_content(weights_of(self._module))
         yield SHARED, state_content({name: part.state() for name, part in self._parts.items()})
         yield ROSTER, self._progress.packed(self._recorder.step)
 
     def _kept(self) -> Iterator[tuple[str, Content]]:
         holdings, writer = self._holdings, f"worker-{self._saver.rank}"
+        if self._scattered is not None:
+            yield weights_file(writer), self._scattered.content()
         if not holdings.apart:
             if holdings.owned:
                 yield optimizer_file(writer) if holdings.in_shares else OPTIMIZER, state_content(self._update.state())
@@ -126,8 +130,11 @@ class SessionParts:
         if self._in_parts:
             parts.pop("update").restore(OptimizerState.read(folder, manifest).within(holdings.blocks).plain())
         reads = first or holdings.apart
-        if reads:
+        if self._scattered is not None:
+            self._scattered.load(SavedWeights(folder, manifest))
+        elif reads:
             load_weights(self._module, SavedWeights(folder, manifest), holdings.blocks)
+        if reads:
             shared = self._shared(manifest, folder)
             apart = {name: taken_apart(shared[name]) for name in parts if name in shared}
         if first:
@@ -145,7 +152,7 @@ class SessionParts:
                 parts[name].restore(put_together(apart[name][0], tensors))
 
         sent = [tensor for _, tensors in apart.values() for tensor in tensors if not holdings.apart]
-        self.late = DeferredTensors(sent, come)
+        self.late = DeferredTensors(sent, come, shares=self._scattered is not None)
         self._restore_own(manifest, folder)
 
     def _shared(self, manifest: Manifest, folder: Path) -> dict[str, Any]:

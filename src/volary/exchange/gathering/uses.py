@@ -1,0 +1,175 @@
+"""Sees when the parameters of a network are used: read in a forward, and needed again by a step of backward.
+
+In a forward a parameter is read through its module, and used until the module whose forward read it returns: or, if it
+returns the parameter itself, until that one's caller does. Autograd keeps what its steps will need again; for what lies
+in a unit's memory it asks here, and has it until its next step asks. What is read within backward, where activations
+are computed anew, is used until all gradients of its unit are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils import _pytree as pytree
+
+from volary.exchange.gradients.buckets import before_bucket
+from volary.exchange.gradients.just_in_time import JustInTime
+from volary.exchange.gradients.plain_layers import only_looks
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.utils.hooks import RemovableHandle
+
+    from volary.exchange.gathering.gathered import GatheredParameters, Phase
+    from volary.exchange.gathering.units import Unit
+    from volary.exchange.gradients.bucket import ParameterGate
+
+_OUTSIDE_BACKWARD = -1
+
+
+class ParameterUses:
+    """Lets the parameters of `module` be there while they are used. Used from the training thread.
+
+    wait: returns when what is behind a gate is there. others: gates of parameters that are always there, by their ids,
+    before which somebody may have to wait.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        gathered: GatheredParameters,
+        wait: Callable[[ParameterGate], None],
+        others: dict[int, ParameterGate],
+    ) -> None:
+        self._gathered, self._wait = gathered, wait
+        self._at = {unit.values.untyped_storage().data_ptr(): unit for unit in gathered.units}
+        self._frames: list[set[Unit]] = []  # what each forward that is under way has read
+        self._step: Any = None  # of backward, the newest that asked
+        self._needed: set[Unit] = set()  # by it
+        self._missing: dict[Unit, set[int]] = {}  # read within backward, until these parameters have their gradients
+        self._saving: saved_tensors_hooks | None = None
+        self._hooks: list[RemovableHandle] = []
+        for part in module.modules():
+            self._hooks.append(part.register_forward_pre_hook(_Hook(self._enter)))
+            self._hooks.append(part.register_forward_hook(_Hook(self._leave), always_call=True))
+        # after the hooks: what a layer reads before its forward, it reads within it
+        self._just_in_time = JustInTime(module, {**others, **gathered.gates}, self._read)
+        for unit in gathered.units:
+            for _, parameter in unit.named:
+                self._hooks.append(before_bucket(parameter, only_looks(partial(self._has_gradient, unit))))
+
+    def forget(self) -> None:
+        """A step is over: nothing is used any more."""
+        assert not self._frames, "a forward is under way"
+        self._step = None
+        self._needed.clear()
+        self._missing.clear()
+
+    def remove(self) -> None:
+        """Let the modules be as they were."""
+        self._just_in_time.remove()
+        for hook in self._hooks:
+            hook.remove()
+
+    def _read(self, gate: ParameterGate) -> None:
+        """Somebody reads a parameter behind a closed gate: it is open until that use is over."""
+        unit = self._gathered.of(gate)
+        if unit is None:
+            self._wait(gate)
+            return
+        self._use(unit)
+        if _in_backward() and unit not in self._missing:
+            self._missing[unit] = {id(parameter) for _, parameter in unit.named}
+            self._use(unit)
+        unit.gate.waits = 0
+        if self._frames:  # what is read outside any forward is used until the step is over
+            self._frames[-1].add(unit)
+
+    def _use(self, unit: Unit) -> None:
+        if unit.state != "here":
+            self._wait(unit.gate)
+        phase: Phase = "backward" if _in_backward() else "forward" if torch.is_grad_enabled() else "evaluate"
+        self._gathered.use(unit, phase)
+
+    def _enter(self, *_: Any) -> None:
+        if not self._frames and torch.is_grad_enabled() and not _in_backward():
+            self._saving = saved_tensors_hooks(self._pack, self._unpack)
+            self._saving.__enter__()
+        self._frames.append(set())
+
+    def _leave(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        read = self._frames.pop()
+        if not self._frames and self._saving is not None:
+            self._saving.__exit__()
+            self._saving = None
+        for unit in read & set(self._in(output)) if read else ():
+            read.remove(unit)
+            if self._frames:
+                self._frames[-1].add(unit)
+        for unit in read:
+            unit.gate.waits = 1
+            self._gathered.go(unit)
+
+    def _in(self, output: Any) -> Iterator[Unit]:
+        """The units in whose memory what a forward returns is."""
+        for one in pytree.tree_leaves(output):
+            unit = self._unit_of(one) if isinstance(one, Tensor) else None
+            if unit is not None:
+                yield unit
+
+    def _unit_of(self, tensor: Tensor) -> Unit | None:
+        if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+            return None
+        return self._at.get(tensor.untyped_storage().data_ptr())
+
+    def _pack(self, tensor: Tensor) -> Any:
+        unit = self._unit_of(tensor)
+        return tensor if unit is None else (unit, tensor)
+
+    def _unpack(self, packed: Any) -> Tensor:
+        if isinstance(packed, Tensor):
+            return packed
+        unit, tensor = packed
+        step = torch._C._current_autograd_node()
+        if step is not self._step:
+            needed, self._step, self._needed = self._needed, step, set()
+            for one in needed:
+                self._gathered.go(one)
+        if unit not in self._needed:
+            self._needed.add(unit)
+            self._use(unit)
+        return tensor  # type: ignore[no-any-return]
+
+    def _has_gradient(self, unit: Unit, parameter: Tensor) -> None:
+        missing = self._missing.get(unit)
+        if missing is not None:
+            missing.discard(id(parameter))
+            if not missing:
+                del self._missing[unit]
+                self._gathered.go(unit)
+
+
+class _Hook:
+    """A hook of a module; a copy of the network is not what is trained, and calls nobody."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *seen: Any) -> None:
+        self._call(*seen)
+
+    def __reduce__(self) -> Any:
+        return _Hook, (_ignore,)
+
+
+def _ignore(*_: Any) -> None:
+    """What happens to a copy of the network."""
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != _OUTSIDE_BACKWARD

@@ -1,0 +1,74 @@
+"""Workers that gather parameters layer by layer, and free them after use, train what one device trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from train._training import Quick, Trained, trained
+from train.test_equal_workers import ROUNDING, RULES
+from train.test_sharded import FORTY, LEVEL_3, sharded
+from volary.exchange.gathering import units
+from volary.session import Session
+
+
+def sessions() -> dict[str, Session]:
+    """By name: every kind of parameter, rule and step."""
+    adam, sgd, decaying = RULES["adam"], RULES["sgd"], {**RULES["sgd"], "weight_decay": 0.05}
+
+    def one(network: str, /, **settings: Any) -> Session:
+        return sharded(network, partition=LEVEL_3, **settings)
+
+    return {
+        "perceptron, adam": one("Exact", optimizer=adam),
+        "in many buckets": one("Exact", optimizer=sgd, strategy={"bucket_mb": 1e-4}),
+        "not contiguous": one("Pictures", optimizer=adam),
+        "frozen, tied, unused": one("Odd", source=FORTY, optimizer=decaying),
+        "attention": one("Attentive", optimizer=sgd),
+        "recurrent": one("Recurrent", optimizer=sgd),
+        "large layers": one("Wide", optimizer=sgd, of={"width": 256}, train={"steps": 5}),
+        "accumulated": one("Exact", optimizer=sgd, train={"steps": 20, "accumulate": 2}),
+        "clipped by norm": one("Exact", optimizer=sgd, train={"steps": 20, "clip_norm": 0.05}),
+        "clipped by value": one("Exact", optimizer=sgd, train={"steps": 20, "clip_value": 0.01}),
+    }
+
+
+def freed(unit: units.Unit) -> None:
+    """Whoever uses what is freed gets NaN, not what may still lie there."""
+    unit.state = "absent"
+    for start, end in unit._others:
+        unit.values[start:end] = 0xFF
+
+
+def in_small_units() -> None:
+    """Of this process: each layer is gathered alone, and nothing of it is left once it is freed."""
+    units.UNIT_BYTES, units.Unit.free = 1, freed
+
+
+def train_all(rank: int, world_size: int) -> dict[str, Trained]:
+    in_small_units()
+    return {name: trained(rank, world_size, one, name, disk=Quick()) for name, one in sessions().items()}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("alone"))
+        return train_all(0, 1)
+
+
+@pytest.mark.parametrize("world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
+def test_n_workers_that_gather_parameters_equal_one_device_over_20_steps(workers, alone, world_size):
+    for rank, found in enumerate(workers(world_size, train_all)):
+        for name, one in alone.items():
+            for parameter, expected in one.parameters.items():
+                torch.testing.assert_close(
+                    found[name].parameters[parameter],
+                    expected,
+                    rtol=0,
+                    atol=ROUNDING if "small" not in one.parameters else 1e-5,  # which is of 32 bits
+                    msg=lambda text, where=(name, rank, parameter): f"{where}: {text}",
+                )
+            assert found[name].losses == pytest.approx(one.losses, abs=1e-6)
