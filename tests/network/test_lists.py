@@ -12,6 +12,7 @@ from volary.network import build
 from volary.network.builder import Builder
 from volary.network.zoo import ROOM
 from volary.network.zoo.layers import LayerNetwork
+from volary.partition.pipelining.chain import chain_of
 from volary.session import Session
 from volary.session.reading.problems import SessionError
 
@@ -59,6 +60,17 @@ def test_parameters_are_named_by_path():
     names = [name for name, _ in build(LayerNetwork(layers=RESNET18), (3, 16, 16), 10).named_parameters()]
     assert "repeat1.1.residual1.conv2.weight" in names
     assert "residual1.shortcut1.0.weight" in names
+
+
+def test_lists_are_chains_that_a_pipeline_cuts_and_their_linear_layers_torch_s_own():
+    module = build(LayerNetwork(layers=LENET), (1, 28, 28), 10)
+    assert type(module.get_submodule("ip1")) is torch.nn.Linear  # so it travels as factors, and is cut
+    chain = chain_of(module)
+    assert {"conv1", "pool1", "conv2", "pool2", "ip1", "relu1", "ip2"} <= {link.name for link in chain.links}
+    x, middle = torch.randn(2, 1, 28, 28), chain.place("ip1")
+    assert torch.equal(chain.part(middle, len(chain.links))(chain.part(0, middle)(x)), module(x))
+    links = chain_of(build(LayerNetwork(layers=RESNET18), (3, 16, 16), 10)).links
+    assert len([link for link in links if len(link.layers) > 4]) == 8, "each residual block is a link"
 
 
 PAIR = {

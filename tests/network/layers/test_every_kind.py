@@ -94,7 +94,7 @@ def run(kind, shapes):
         torch.randint(5, (2, *shape)) if type(kind).__name__ == "EmbeddingLayer" else torch.rand(2, *shape)
         for shape in shapes
     ]
-    found = kind.build(tuple(shapes))(*inputs)
+    found = kind.build(tuple(shapes))(*kind.prepared(*inputs))
     return found if isinstance(found, tuple) else (found,)
 
 
@@ -130,7 +130,7 @@ def test_gradients_reach_every_parameter(name):
         kind.fill(module)
         ints = name == "embedding"
         inputs = [torch.randint(5, (2, *s)) if ints else torch.rand(2, *s, requires_grad=True) for s in shapes]
-        found = module(*inputs)
+        found = module(*kind.prepared(*inputs))
         sum(one.square().sum() for one in (found if isinstance(found, tuple) else (found,))).backward()
         assert [n for n, p in module.named_parameters() if p.grad is None] == []
 

@@ -45,10 +45,11 @@ class GraphModule(nn.Module):
             layer.kind.fill(self.get_submodule(path))
         _share(self, made)
 
-    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Tensors (batch, ...) for the graph's inputs, in their order, to its output, or a tuple of its outputs."""
+    def forward(self, inputs: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        """A tensor (batch, ...) for the input, or a tuple of them for several, to the output, or a tuple of outputs."""
         wiring = self._wirings[self._phase]
-        values = self._run(dict(zip(wiring.inputs, inputs, strict=True)), wiring.outputs)
+        given = inputs if isinstance(inputs, tuple) else (inputs,)  # one argument: torch.fx follows no *inputs
+        values = self._run(dict(zip(wiring.inputs, given, strict=True)), wiring.outputs)
         found = tuple(values[edge] for edge in wiring.outputs)
         return found[0] if len(found) == 1 else found
 
@@ -80,9 +81,12 @@ class GraphModule(nn.Module):
 
     def _run(self, values: dict[Edge, Tensor], fetched: Sequence[Edge]) -> dict[Edge, Tensor]:
         for wired, path, done in self._plan(tuple(values), tuple(fetched)):
-            given = [values[edge] for edge in wired.reads]
+            given = wired.layer.kind.prepared(*(values[edge] for edge in wired.reads))
             made = self.get_submodule(path)(*given)
-            values.update(zip(wired.makes, (made,) if isinstance(made, Tensor) else made, strict=True))
+            if len(wired.makes) == 1:
+                values[wired.makes[0]] = made
+            else:
+                values.update((edge, made[place]) for place, edge in enumerate(wired.makes))
             for edge in done:
                 del values[edge]
         return values

@@ -12,7 +12,7 @@ from volary.network.checks import NO_CLASSES
 from volary.session.reading.settle import settle
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 Shape = tuple[int, ...]  # of one sample: without the batch
 Count = int | Literal["classes"]  # the word means the number of classes that the data has
@@ -46,10 +46,14 @@ class LayerKind(ABC):
 
     @abstractmethod
     def build(self, given: tuple[Shape, ...]) -> nn.Module:
-        """A new module, called with a tensor (batch, ...) for each input, that gives a tensor, or a tuple of them.
+        """A new module, called with what `prepared` gives, that gives a tensor (batch, ...), or a tuple of several.
 
         Its parameters are drawn from torch's default generator. Raises SettingError as `shapes`.
         """
+
+    def prepared(self, *edges: Tensor) -> tuple[Tensor, ...]:
+        """What the module is called with, of the edges (batch, ...) that the layer reads."""
+        return edges
 
     def fill(self, module: nn.Module) -> None:  # noqa: B027 - most kinds have no fillers
         """Fill the parameters of what `build` made, where settings say how."""

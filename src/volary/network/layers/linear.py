@@ -11,7 +11,7 @@ from volary.network.operations.windows import refuse_below
 from volary.session.reading.choice import Choice
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,10 @@ class LinearLayer(LayerKind):
     def build(self, given: tuple[Shape, ...]) -> nn.Module:
         from torch import nn
 
-        from volary.network.operations.flattening import FlatteningLinear
+        return nn.Linear(prod(given[0][axis_of(self.axis, given[0]) :]), number(self.outputs), bias=self.bias)
 
-        place = axis_of(self.axis, given[0])
-        inputs, outputs = prod(given[0][place:]), number(self.outputs)
-        if place == len(given[0]) - 1:
-            return nn.Linear(inputs, outputs, bias=self.bias)
-        return FlatteningLinear(inputs, outputs, bias=self.bias, first=place + 1)
+    def prepared(self, *edges: Tensor) -> tuple[Tensor, ...]:
+        return (edges[0].flatten(self.axis),)
 
     def fill(self, module: nn.Module) -> None:
         self.weight_filler.fill(module.weight)

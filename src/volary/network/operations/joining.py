@@ -27,9 +27,9 @@ class Cut(nn.Module):
         super().__init__()
         self.sizes, self.axis = sizes, axis
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(batch, ...) to a tuple of (batch, ...)."""
-        return torch.split(x, self.sizes, self.axis)
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """(batch, ...) to a tuple of (batch, ...), or to itself if there is one part."""
+        return torch.split(x, self.sizes, self.axis) if len(self.sizes) > 1 else x
 
 
 class Sum(nn.Module):
