@@ -517,3 +517,22 @@ class OwnElementwiseRule(OwnRule):
     """The same, and says so."""
 
     elementwise = True
+
+
+class DroppingBetween(nn.Module):
+    """Dropout between two linear layers, and nothing else; in 64 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(FEATURES, 9), nn.ReLU(), nn.Dropout(0.3), nn.Linear(9, CLASSES))
+        self.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs.double())
+
+
+class Decaying(DroppingBetween):
+    """Its output depends on a weight, read beside the layer."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) * self.layers[0].weight.square().sum()

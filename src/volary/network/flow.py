@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from math import nan
 from typing import Any
@@ -18,14 +19,22 @@ class Flow:
     """Feeds inputs to `module` and gives its output with the targets to `criterion`.
 
     name: what this flow is for, such as "train" or "evaluate". positions: values of a sample's target, of data whose
-    samples all have as many. The module is used, never copied.
+    samples all have as many. absent: of a network that workers run together, what one without a sample does meanwhile;
+    it gives a scalar 0 to call `backward()` on. The module is used, never copied.
     """
 
-    def __init__(self, module: nn.Module, criterion: Criterion, name: str, positions: int = 1) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        criterion: Criterion,
+        name: str,
+        positions: int = 1,
+        absent: Callable[[], Tensor] | None = None,
+    ) -> None:
         self.module = module
         self.criterion = criterion
         self.name = name
-        self.positions = positions
+        self.positions, self.absent = positions, absent
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The mean loss over the samples given, or over what counts of them: a scalar to call `backward()` on.
@@ -46,6 +55,8 @@ class Flow:
 
         A zero that depends on no value of any trainable parameter (0 * NaN is NaN) and yet gives each a gradient.
         """
+        if self.absent is not None:
+            return self.absent()
         empty = [(p if p.dim() else p.unsqueeze(0))[:0].sum() for p in self.module.parameters() if p.requires_grad]
         return sum(empty[1:], empty[0]) if empty else torch.zeros(())
 
@@ -55,6 +66,8 @@ class Flow:
         Returns float64 (len(criterion.measured), 2), to be added over batches and ranks and handed to `figures`.
         """
         if not inputs.shape[0]:
+            with torch.no_grad():
+                self.nothing()
             return self.no_totals(inputs.device)
         with evaluating(self.module), torch.no_grad():
             return self.criterion.totals(self.module(inputs), targets)

@@ -5,6 +5,6 @@ from volary.plugins import Room
 ROOM = Room(
     __name__,
     "PARTITION",
-    planned=("pipeline", "hybrid"),
+    planned=("pipeline",),
     protocol="volary.partition._base:Partition",
 )

@@ -50,14 +50,16 @@ class Part:
 
     join: called once before anything is trained, with the group of all ranks of the run, on all of them alike: leaves
     this rank with its part of `module`, in place. Gives the group of the ranks that hold a replica together; None: each
-    holds one alone. Until then `module` is the whole network. learn: takes one batch through it; returns whether its
-    backward was wanted. frees_gradients: a rank has memory for the sums of gradients that it keeps, and for others only
-    until they have left. frees_parameters: between machines it has memory for the parameters that it keeps, and for
-    others only while it computes with them.
+    holds one alone. Until then `module` is the whole network. absent: takes part in a forward of ranks that have
+    samples, on one that has none; it gives a scalar 0, whose backward takes part in theirs. None: nobody waits for it.
+    learn: takes one batch through it; returns whether its backward was wanted. frees_gradients: a rank has memory for
+    the sums of gradients that it keeps, and for others only until they have left. frees_parameters: between machines it
+    has memory for the parameters that it keeps, and for others only while it computes with them.
     """
 
     module: nn.Module
     holdings: Holdings
+    absent: Callable[[], Tensor] | None = None
     join: Callable[[Group], LayerGroup | None] = lambda _: None
     learn: Callable[[Passes], bool] = whole_batch
     frees_gradients: bool = False

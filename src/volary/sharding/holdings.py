@@ -77,6 +77,11 @@ class Holdings:
         return {block.name: block for block, ranks in self.cut.items() if self.rank in ranks}
 
     @property
+    def alone(self) -> list[str]:
+        """The names of the tensors of which this rank has a block that no other rank has."""
+        return [block.name for block, ranks in self.cut.items() if list(ranks) == [self.rank]]
+
+    @property
     def kept_share(self) -> float:
         """The share of all values that this rank keeps, of tensors that are trained or cut; from 0 to 1."""
         whole = sum(part.size for part in self.keepers) + sum({b.name: prod(b.shape) for b in self.cut}.values())

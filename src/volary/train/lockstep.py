@@ -15,7 +15,7 @@ from volary.run.control.requests import ChangeRate
 from volary.server.roster.work import NOTHING_COUNTED
 from volary.train.agreement.votes import Vote, not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
-from volary.train.data.micro_batches import micro_batches
+from volary.train.data.micro_batches import micro_batches, waiting
 from volary.train.evaluation import buffers_of_first, over_all, record
 from volary.train.not_finite import origin
 from volary.train.replica import record_step
@@ -97,14 +97,15 @@ class Lockstep:
     """See `volary.train.coordinator.Coordinator`.
 
     consistency: bsp for a worker alone. counts: this worker records its samples and losses; of those that learn from
-    the same samples one does. group: who have the same parameters, and samples of their own. compare: raises
-    RanksDiffer unless all that should be equal is so at a step, on all ranks; a collective call; None: nothing should
-    be. requests: what the run is asked to do, and whether this worker is to end after its step. residuals: those of
-    this rank's codecs. histograms: looks at parameters before and after some steps.
+    the same samples one does. alone: this worker runs the network without others. group: who have the same parameters,
+    and samples of their own. compare: raises RanksDiffer unless all that should be equal is so at a step, on all ranks;
+    a collective call; None: nothing should be. requests: what the run is asked to do, and whether this worker is to end
+    after its step. residuals: those of this rank's codecs. histograms: looks at parameters before and after some steps.
     """
 
     session: Session
     counts: bool
+    alone: bool
     group: Group
     compare: Callable[[int], None] | None
     data: RankData
@@ -206,8 +207,12 @@ class Lockstep:
 
         One in which nothing does has no gradients: zeros would decay parameters that nobody uses.
         """
-        parts = micro_batches(own, self.session.train.accumulate, self.network, self.data.feed.number)
-        return [part for part in parts if part.counted]
+        pieces, number = self.session.train.accumulate, self.data.feed.number
+        parts = micro_batches(own, pieces, self.network, number)
+        if self.network.flow.absent is None:
+            return [part for part in parts if part.counted]
+        none = own.inputs[:0], own.targets[:0], 0, 0.0
+        return [*parts, *(waiting(*none, number) for _ in range(pieces - len(parts)))]  # as many as others run
 
     def _vote(self) -> None:
         self.replica.vote(self._learnt.vote(ending=self.requests.ending(), requests=self.requests.posted()))
@@ -227,6 +232,8 @@ class Lockstep:
 
     def _origin(self, agreed: Agreed) -> str:
         """Where the loss of the first such rank became what it is, the same on all ranks: that rank looks."""
+        if not self.alone:
+            return ""
         looks = agreed.not_finite[0]
         if self.group.rank == looks:
             self.recorder.enter("forward")

@@ -67,9 +67,9 @@ class Model:
         _, targets = self.samples.first() if isinstance(self.samples, Stream) else self.samples.fetch(nothing)
         return max(1, prod(targets.shape[1:]))
 
-    def flow(self, name: str) -> Flow:
-        """A flow of this network: what turns inputs and targets into a loss."""
-        return Flow(self.module, self.criterion, name, self.positions)
+    def flow(self, name: str, absent: Callable[[], torch.Tensor] | None = None) -> Flow:
+        """A flow of this network: what turns inputs and targets into a loss. absent: see `Flow`."""
+        return Flow(self.module, self.criterion, name, self.positions, absent)
 
     def facts(self) -> dict[str, Any]:
         """The facts about the network that a run records, by name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -55,24 +55,35 @@ class LayerGroup:
         return torch.cat(self.exchanged([values] * self.size, parts), dim)
 
     def exchanged(self, given: Sequence[Tensor], into: Sequence[Tensor]) -> list[Tensor]:
-        """Give each rank its tensor (...) of `given`, and take theirs; of `into` each has the shape of what it gives.
+        """Give each rank its tensor of `given`, (...), and take theirs; `into` are of the shapes of what they give."""
+        return self.exchanging(given, into)()
+
+    def exchanging(self, given: Sequence[Tensor], into: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
+        """Begin an `exchanged`; call the returned function to wait for it: then it gives what all ranks gave, (...).
 
         All pairs of ranks send at the same time; nothing is sent of a tensor without values.
         """
-        taken, waits = list(into), []
+        taken, sent, waits = list(into), list[Tensor](), []
         taken[self.rank] = given[self.rank]
         with peers_needed():
             for other in (peer for peer in range(self.size) if peer != self.rank):
                 own, theirs = given[other].contiguous(), into[other]
                 if theirs.numel():
                     waits.append(distributed.irecv(theirs, group=self.group.process_group, group_src=other))
+                sent.append(own)  # until it has left
                 if own.numel():
                     waits.append(distributed.isend(own, group=self.group.process_group, group_dst=other))
                 self._count(own.numel() * own.element_size(), theirs.numel() * theirs.element_size())
-            for wait in waits:
-                assert wait is not None, "this rank is in its group"
-                wait.wait()
-        return taken
+
+        def wait() -> list[Tensor]:
+            with peers_needed():
+                for one in waits:
+                    assert one is not None, "this rank is in its group"
+                    one.wait()
+            sent.clear()
+            return taken
+
+        return wait
 
     def _count(self, sent: int, received: int) -> None:
         self.sent_bytes, self.received_bytes = self.sent_bytes + sent, self.received_bytes + received

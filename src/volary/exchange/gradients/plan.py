@@ -32,6 +32,8 @@ class TravelForm(Protocol):
     @property
     def by_layer(self) -> bool: ...
     @property
+    def travels(self) -> bool: ...
+    @property
     def frames(self) -> FrameCodec | None: ...
     def at(self, samples: int) -> TravelForm: ...
     def wire_bytes(self, values: int, value_bytes: int) -> int: ...
@@ -81,6 +83,8 @@ class BucketPlan:
         if self.representation.by_layer:
             at_most_mb = FORMED_MB
         values = max(1, int(at_most_mb * BYTES_PER_MIB) // self.dtype.itemsize)
+        if not self.representation.travels:  # as many chunks on each rank, however large its part is
+            values = max(1, *(parameter.numel() for _, parameter in self.parameters))
         if len(self.parameters) > 1 and not self.representation.by_layer:
             parts = tuple(Range(name, 0, parameter.numel()) for name, parameter in self.parameters)
             return [ChunkPlan(0, self.shape.numel, parts)]

@@ -81,11 +81,13 @@ class Representation:
     name: short, for tables and checkpoints. by_layer: a layer's parameters have a bucket to themselves, whose gradients
     are formed block by block of what travelled; otherwise values travel chunk by chunk. whole_rows: servers keep whole
     rows of a parameter. frames: the codec whose frames travel, and whose residual is kept; None: nothing is encoded.
-    messages: of a chunk, that wait for each other on their way through the workers.
+    travels: at all; else each worker has the sums already. messages: of a chunk, that wait for each other on their way
+    through the workers.
     """
 
     by_layer: ClassVar[bool] = False
     messages: ClassVar[int] = 2
+    travels: ClassVar[bool] = True
     frames: FrameCodec | None = None
 
     @property

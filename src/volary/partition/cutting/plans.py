@@ -49,7 +49,7 @@ class Plan:
 
 def plan_for(module: nn.Module, wanted: Mapping[str, How] | None, ranks: int) -> Plan:
     """The plan of `module` for so many ranks. wanted: how by layer; None: as `_chosen`. Raises SettingError."""
-    layers = {name: part for name, part in _reached(module) if _is_cuttable(part)}
+    layers = {name: part for name, part in reached(module) if _is_cuttable(part)}
     _refuse_unknown(module, layers, wanted or {})
     blocks = [] if wanted is not None else [name for name, part in named_modules(module) if _by_heads(part, ranks)]
     hows = dict(wanted) if wanted is not None else _chosen(module, layers, blocks, ranks)
@@ -89,7 +89,7 @@ def _chosen(module: nn.Module, layers: Mapping[str, nn.Module], blocks: list[str
             larger = max(sides, key=lambda how: _size(layers[name], how))
             if _size(layer, larger) >= ranks:
                 hows[name] = larger
-    users = _users(module)
+    users = users_of(module)
     for names in _by_weight(layers):
         alike: dict[str, How] = {one: "row" if isinstance(layers[one], nn.Embedding) else "column" for one in names}
         fits = all(one in hows and _size(layers[one], how) >= ranks for one, how in alike.items())
@@ -103,7 +103,7 @@ def _chosen(module: nn.Module, layers: Mapping[str, nn.Module], blocks: list[str
 def _pairs(module: nn.Module) -> Iterator[tuple[str, list[str], str]]:
     """Yield fully connected layers that follow each other with elementwise layers between: these are dropouts."""
     places = Counter(id(part) for _, part in module.named_modules(remove_duplicate=False))
-    for name, part in _reached(module):
+    for name, part in reached(module):
         if type(part) is nn.Sequential:
             children = [(_below(name, child), one) for child, one in part.named_children()]
             yield from _in_order([(child, one) for child, one in children if places[id(one)] == 1])
@@ -124,7 +124,7 @@ def _in_order(children: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, list
             between.append(name)
 
 
-def _reached(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def reached(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Name modules, but for what is within torch's own layers: these read its parameters where it does not."""
     inside = {
         id(one) for _, part in named_modules(module) if _is_closed(part) for one in part.modules() if one is not part
@@ -163,7 +163,7 @@ def _by_weight(layers: Mapping[str, nn.Module]) -> list[list[str]]:
     return list(found.values())
 
 
-def _users(module: nn.Module) -> Counter[int]:
+def users_of(module: nn.Module) -> Counter[int]:
     """How many layers have a parameter, by its id."""
     return Counter(id(one) for part in module.modules() for one in part._parameters.values() if one is not None)
 
@@ -194,7 +194,7 @@ def _refuse_few(name: str, how: How, layer: nn.Module, ranks: int) -> None:
 
 def _refuse_shared(module: nn.Module, cuts: Mapping[str, LayerCut], layers: Mapping[str, nn.Module]) -> None:
     """A parameter that is cut belongs to layers which are cut alike."""
-    users = _users(module)
+    users = users_of(module)
     for name in cuts:
         weight = layers[name].weight
         alike = [other for other in cuts if layers[other].weight is weight]

@@ -18,6 +18,8 @@ def describe(plans: Sequence[BucketPlan], chunk_mb: float) -> list[str]:
     """Each chunk of buckets with these plans, in words, in the order of `Buckets.chunks`."""
     return [
         f"bucket {number}, values {cut.start} to {cut.end} of {_parameters(plan, cut)}, {plan.representation}"
+        if plan.representation.travels
+        else f"bucket {number}, {', '.join(part.name for part in cut.parts)}, {plan.representation}"
         for number, plan in enumerate(plans)
         for cut in plan.cuts(chunk_mb)
     ]

@@ -29,13 +29,14 @@ APART = 1e-3  # of a loss: more than rounding on processors that differ
 
 
 class InParts(Voting):
-    """See `volary.train.replica.Voting`. The workers of `parts`, which have the same samples and loss, vote as one.
+    """See `volary.train.replica.Voting`. `parts` are the workers that hold the network together.
 
-    whole: what exchanges with the other replicas' workers that have the same part as this one.
+    whole: what exchanges with the workers that have the same part as this one. as_one: those of `parts` have the same
+    samples and loss, and are one to all other replicas.
     """
 
-    def __init__(self, whole: Voting, parts: LayerGroup) -> None:
-        self._whole, self._parts = whole, parts
+    def __init__(self, whole: Voting, parts: LayerGroup, *, as_one: bool) -> None:
+        self._whole, self._parts, self._as_one = whole, parts, as_one
 
     @property
     def sent_bytes(self) -> int:
@@ -54,8 +55,8 @@ class InParts(Voting):
         return self._whole.own
 
     def vote(self, vote: Vote) -> None:
-        """Vote as the replica does: after its first worker, but ending if any of them is to end."""
-        self._whole.vote(one_vote(vote, self._parts.group))
+        """Vote as the replica does: as its first worker, but ending if any of them is to end."""
+        self._whole.vote(one_vote(vote, self._parts.group) if self._as_one else vote)
 
     def agree(self) -> Agreed:
         return self._whole.agree()

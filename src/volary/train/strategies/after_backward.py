@@ -12,8 +12,6 @@ from volary.train.strategies.exchanging import Exchanging
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from torch import nn
-
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.contributions import PushedGradients
     from volary.exchange.overlap.comm_thread import ParcelTimes
@@ -30,17 +28,16 @@ class AfterBackward(Exchanging):
     def __init__(
         self,
         contribution: ContributionBuffers[PushedGradients],
-        module: nn.Module,
         recorder: Recorder,
         update: WholeUpdate | None,
     ) -> None:
         super().__init__(contribution, recorder)
-        self._module, self._update = module, update
+        self._update = update
         self._vote = Vote(0.0, busy=True, ending=False)
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has."""
-        share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.keeper.broadcast)
+        share_now(self.contribution.alike, late, self.contribution.group, self.contribution.keeper.broadcast)
         self.contribution.start(
             votes_first=False, heard=self._hear, apply=None, travelled=self._travelled, applied=_nothing
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -66,7 +66,10 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class StrategySettings:
-    """What stays when representations change. private: agreed gradients may be changed in place, by clipping."""
+    """What stays when representations change. private: agreed gradients may be changed in place, by clipping.
+
+    alone: names of parameters of which this worker has a part that no other has.
+    """
 
     strategy: Strategy
     module: nn.Module
@@ -75,6 +78,7 @@ class StrategySettings:
     state: StrategyState
     private: bool
     steps: StepSettings
+    alone: Collection[str] = ()
 
 
 MOST_NAMES = 8  # that a warning lists
@@ -85,10 +89,11 @@ Kind = TypeVar("Kind", bound=Contributions, covariant=True)
 class ContributionBuffers(Generic[Kind]):
     """Buckets of what travels of the network's parameters and a box for votes, in the memory of the session's keeper.
 
-    representations: of each parameter that does not travel as it is. group: with a bulletin of this contribution alone.
-    Making one is a collective call. make: what is pushed, in given memory. over: a keeper that the session's is used
-    through. partners: with whom alone it is shared; None: with everybody. links_per_s: how much of `Chunk.load` links
-    carry in a second, if that was measured. Raises RanksDiffer if ranks plan differently.
+    alike: the parameters that all ranks have. representations: of each that does not travel as it is. group: with a
+    bulletin of this contribution alone. Making one is a collective call. make: what is pushed, in given memory. over: a
+    keeper that the session's is used through. partners: with whom alone it is shared; None: with everybody.
+    links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises RanksDiffer if ranks
+    plan differently.
     """
 
     def __init__(
@@ -103,6 +108,7 @@ class ContributionBuffers(Generic[Kind]):
         strategy, module = settings.strategy, settings.module
         self.group, self._recorder, self._owned = group, settings.recorder, settings.comm_setup.owned
         everyone = list(named_parameters(module))
+        self.alike = [parameter for name, parameter in everyone if name not in settings.alone]
         trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
         plans = plan(trained, strategy.bucket_mb, representations)
         self._described = describe(plans, strategy.bucket_mb)
@@ -205,7 +211,8 @@ class ContributionBuffers(Generic[Kind]):
 
         They counted as zero there; those that no rank used were not updated, as on one device.
         """
-        missing = [slot for slot in self.buckets.slots if slot.users < busy and slot.name not in self._told]
+        shared = [slot for slot in self.buckets.slots if slot.chunks[0].bucket.representation.travels]
+        missing = [slot for slot in shared if slot.users < busy and slot.name not in self._told]
         self._told |= {slot.name for slot in missing}
         if self.group.leads:
             for users in sorted({slot.users for slot in missing}):

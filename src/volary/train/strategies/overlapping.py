@@ -82,7 +82,8 @@ class Overlapping(Exchanging):
         self._gathered = contribution.keeper.gathered
         gathered = self._gathered.gates if self._gathered else {}
         here = [(name, one) for name, one in named_parameters(module) if id(one) not in gathered]
-        self._parameters = [parameter for _, parameter in here]
+        alike = {id(parameter) for parameter in contribution.alike}
+        self._parameters = [parameter for _, parameter in here if id(parameter) in alike]
         self._gates = {id(parameter): ParameterGate(name) for name, parameter in here}
         self._uses: ParameterUses | None = None
         self._waiting: JustInTime | ParameterUses

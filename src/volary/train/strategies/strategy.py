@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from volary.consistency._base import Push
 from volary.errors import SettingError
 from volary.exchange.gradients.owned import OwnedValues
+from volary.exchange.overlap.kept_alone import KEPT_ALONE
 from volary.server.update_rule import MeanRule
 from volary.train.strategies import idle_settings
 from volary.train.strategies.adapting import Adapting
@@ -66,7 +67,7 @@ def build_strategy(
             gathers=part.frees_parameters,
         )
     comm_setup = strategy.exchange.comm_setup(group, owned)
-    settings = StrategySettings(strategy, part.module, recorder, comm_setup, state, private, steps)
+    settings = StrategySettings(strategy, part.module, recorder, comm_setup, state, private, steps, part.holdings.alone)
     if strategy.consistency.pushes is Push.PARAMETERS:
         gossip = GossipSteps(settings, group, _whole(update, recorder))
         when = "under the next step" if comm_setup.behind else "before the next step"
@@ -81,7 +82,8 @@ def build_strategy(
         own = group.within(f"plan {next(numbers)}")
         if strategy.consistency.pushes is Push.DIFFERENCE:
             return _local(differences(settings, chooser.representations(), own), settings, own, update)
-        return _of(gradients(settings, chooser.representations(), own), settings, own, update, update or early)
+        representations = chooser.representations() | dict.fromkeys(settings.alone, KEPT_ALONE)
+        return _of(gradients(settings, representations, own), settings, own, update, update or early)
 
     adapts = strategy.codec.chooses or warms_up
     made = Adapting(chooser, make, own_loop=update is None) if adapts else make()
@@ -128,7 +130,7 @@ def _of(
         raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
     _tell(recorder, group, contribution, f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
     if whole or by_slices is None:
-        return AfterBackward(contribution, module, recorder, _whole(update, recorder))
+        return AfterBackward(contribution, recorder, _whole(update, recorder))
     return Overlapping(contribution, module, recorder, group, by_slices)
 
 

@@ -60,7 +60,7 @@ def assemble(
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
     precision, state = Precision(session.train.precision, device), StrategyState()
     update = update_of(model, precision, Paced(session.schedule, data.feed), data.steps)
-    network = TrainedNetwork(model.flow("train"), device, precision, update)
+    network = TrainedNetwork(model.flow("train", own.part.absent), device, precision, update)
     steps = StepSettings(
         passes=session.train.accumulate,
         samples=lambda: data.feed.given,
@@ -72,6 +72,7 @@ def assemble(
     lockstep = Lockstep(
         session=session,
         counts=own.counts,
+        alone=own.layers is None,
         group=own.replicas,
         compare=own.compare(session.strategy),
         data=data,
@@ -94,4 +95,4 @@ def assemble(
         requests=RunRequests(requests, group.bulletin, asked_to_end),
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all, own.part.scattered),
     )
-    return training(model, recorder, replica, lockstep, network, own.replicas.size, own.part.learn)
+    return training(model, recorder, replica, lockstep, network, own.replicas.size, own.part)

@@ -62,4 +62,4 @@ class RankPart:
         if self.layers is not None:
             update.hold_parts(self.part.holdings, self.layers)
         own = build_strategy(strategy, self.part, recorder, self.replicas, update, state=state, steps=steps)
-        return own if self.layers is None else InParts(own, self.layers)
+        return own if self.layers is None else InParts(own, self.layers, as_one=self.replicas.size < self.everyone.size)

@@ -19,12 +19,10 @@ from volary.train.update.precision import check_precision
 from volary.train.update.update import Update
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
     from volary.exchange.choice.rows import StepEstimate
-    from volary.partition._base import Passes
+    from volary.partition._base import Part
     from volary.placement import Place
     from volary.session.spec import Session
     from volary.train.member.compare import Facts
@@ -75,17 +73,17 @@ def training(
     coordinator: Who,
     network: TrainedNetwork,
     workers: int,
-    learn: Callable[[Passes], bool] = whole_batch,
+    part: Part | None = None,
 ) -> Training[Who]:
-    """Put together what the loop needs on one of so many workers. learn: see `volary.partition`."""
+    """Put together what the loop needs on one of so many workers. part: what it runs; None: the whole network."""
     return Training(
         flow=network.flow,
-        evaluating=model.flow("evaluate"),
+        evaluating=model.flow("evaluate", part.absent if part else None),
         device=network.device,
         precision=network.precision,
         recorder=recorder,
         replica=replica,
         coordinator=coordinator,
         uncounted=UncountedLoss(model.criterion, recorder, workers * model.session.train.accumulate),
-        learn=learn,
+        learn=part.learn if part else whole_batch,
     )

@@ -1,0 +1,156 @@
+"""Fully connected layers that are cut over workers with samples of their own: what one device trains."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as some
+from torch import nn
+
+from _workers import joined
+from partition._cut import assert_same, blocks
+from train._training import Quick, Trained, looked_at, made, session, trained
+from train.test_equal_workers import RULES
+from train.test_sharded import FORTY
+from train.test_sharded_zoo import IMAGES, TOKENS, of, zoo
+from volary.errors import SettingError
+from volary.partition import ROOM
+from volary.partition.cutting.hybrid_layer import portions
+from volary.session import Session
+
+FEW = {"steps": 8}
+
+
+def hybrid(scheme: int, *layers: str) -> dict[str, Any]:
+    return {"partition": {"name": "hybrid", "scheme": scheme, **({"layers": list(layers)} if layers else {})}}
+
+
+def sessions(cut: bool = True) -> dict[str, Session]:
+    """By name: every kind of parameter, rule and step. 41 samples: the epoch's last batch has one."""
+    adam, sgd = RULES["adam"], RULES["sgd"]
+
+    def of_scheme(scheme: int, *layers: str) -> dict[str, Any]:
+        return hybrid(scheme, *layers) if cut else {}
+
+    alexnet = {"name": session("AlexNetLike").network.reference}
+    one = {scheme: session("Exact", optimizer=adam, train=FEW, strategy=of_scheme(scheme)) for scheme in (1, 2, 3)}
+    return {
+        **{f"scheme {scheme}": found for scheme, found in one.items()},
+        "one layer": session("Exact", optimizer=sgd, train=FEW, strategy=of_scheme(2, "layers.2")),
+        "frozen, tied, unused": session("Odd", optimizer=sgd, source=FORTY, train=FEW, strategy=of_scheme(1, "first")),
+        "accumulated": session("Exact", optimizer=sgd, train=FEW | {"accumulate": 3}, strategy=of_scheme(3)),
+        "clipped": session("Exact", optimizer=sgd, train=FEW | {"clip_norm": 0.05}, strategy=of_scheme(1)),
+        "lenet": of(zoo("lenet"), IMAGES, sgd | {"lr": 0.01}, of_scheme(2)),
+        "alexnet-like": of(alexnet, IMAGES, adam | {"lr": 1e-3}, of_scheme(3)),
+        "recurrent": of(zoo("lstm", hidden=12, dropout=0.0), TOKENS, sgd | {"lr": 0.01}, of_scheme(1)),
+    }
+
+
+def train_all(rank: int, world_size: int) -> dict[str, Trained]:
+    return {name: trained(rank, world_size, one, name, disk=Quick()) for name, one in sessions(world_size > 1).items()}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("alone"))
+        return train_all(0, 1)
+
+
+@pytest.mark.parametrize("world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
+def test_cut_layers_of_workers_with_samples_of_their_own_equal_one_device(workers, alone, world_size):
+    for rank, found in enumerate(workers(world_size, train_all)):
+        for name, one in sessions().items():
+            own = blocks(one, rank, world_size)
+            assert own, "something is cut"
+            assert_same(found[name], alone[name], own, f"{name}, rank {rank} of {world_size}:")
+
+
+def stepwise(strategy: dict[str, Any]) -> Session:
+    """Saves after 4 of 8 steps, with dropout, batch norm and Adam; evaluated, and compared, in between."""
+    return session(
+        "Dropping",
+        source={"name": "points", "samples": 121},
+        optimizer=RULES["adam"],
+        train={"steps": 8, "compare_replicas": "3 steps"},
+        evaluate={"every": "3 steps"},
+        checkpoint={"every": "4 steps"},
+        strategy=strategy,
+    )
+
+
+def interrupted(rank: int, world_size: int) -> list[Trained]:
+    """What trains on without a stop, and what goes on from its own checkpoint after 4 steps."""
+    one = stepwise(hybrid(2))
+    whole = trained(rank, world_size, one, "whole", disk=Quick())
+    trained(rank, world_size, one, "halves", disk=Quick(), until=lambda step: step == 4)
+    found = [whole, trained(rank, world_size, one, "halves", disk=Quick())]
+    for name, strategy in (("data", {}), ("tensor", {"partition": "tensor"}), ("scheme 3", hybrid(3))):
+        if rank == 0:
+            shutil.copytree("whole", f"{name} 0")
+        joined().bulletin.share(f"copied {name}", 1)
+        found.append(made(rank, world_size, stepwise(strategy), f"{name} 0", disk=Quick()))
+        found[-1].coordinator.saver.resume()
+        found[-1] = looked_at(found[-1])
+    return found
+
+
+def test_as_many_workers_go_on_bit_for_bit_and_other_partitions_from_them(workers):
+    everyone = workers(2, interrupted)
+    parts = [blocks(stepwise(hybrid(2)), rank, 2) for rank in range(2)]
+    for rank, (whole, resumed, data, tensor, other) in enumerate(everyone):
+        assert resumed.outcome == "finished" and len(resumed.rows) == 4
+        assert len(whole.metrics) == (3 if rank == 0 else 0)
+        for name, values in whole.parameters.items():
+            assert torch.equal(resumed.parameters[name], values), f"resumed {name}"
+            assert torch.equal(other.parameters[name], values), f"another scheme's {name}"
+            cut = blocks(stepwise({"partition": "tensor"}), rank, 2)
+            together = torch.full_like(data.parameters[name], torch.nan) if name in parts[0] else values
+            for block, found in zip(parts, everyone, strict=True):
+                if name in block:
+                    block[name].put_into(together, found[0].parameters[name])
+            if rank == 0:  # which reads for all
+                assert torch.equal(data.parameters[name], together), f"whole {name}"
+            wanted = cut[name].taken_from(together) if name in cut else together
+            assert torch.equal(tensor.parameters[name], wanted), f"part of {name}"
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        (
+            ["nowhere"],
+            "layers names 'nowhere', which is no fully connected layer of it; accepted: layers.0, layers.2, ",
+        ),
+        (["layers.4"], "layers names layers.4, which has 4 outputs for 5 workers; accepted: to leave it out, or fewer"),
+    ],
+)
+def test_layers_that_cannot_be_cut_are_refused_in_a_sentence(layers, said):
+    with pytest.raises(SettingError) as found:
+        blocks(session("Exact", strategy=hybrid(1, *layers)), 0, 5)
+    assert said in str(found.value)
+
+
+@pytest.mark.parametrize("settings", [{"scheme": 4}, {"layers": "fc6"}, {"layers": []}, {"layers": ["fc6", "fc6"]}])
+def test_settings_that_are_none_are_refused(settings):
+    with pytest.raises(SettingError, match=next(iter(settings))):
+        ROOM.load("hybrid")(**settings)
+
+
+def test_a_network_without_fully_connected_layers_is_refused():
+    with pytest.raises(
+        SettingError, match="the network has no fully connected layer with a weight of its own; accepted"
+    ):
+        ROOM.load("hybrid")().part(nn.Sequential(nn.Conv2d(1, 2, 3)), 0, 2)
+
+
+@given(some.sampled_from([1, 2, 3]), some.lists(some.integers(0, 7), min_size=1, max_size=5))
+def test_each_sample_is_handed_over_once_whatever_the_scheme(scheme, rows):
+    found = portions(scheme, rows)
+    assert len(found) == (1 if scheme == 1 else len(rows))
+    for rank, count in enumerate(rows):
+        assert [row for span in found for row in range(*span[rank])] == list(range(count))
