@@ -41,7 +41,9 @@ Shell = Callable[..., Said]
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """session.yaml, runs/lenet-digits-1 of 230 steps, and bin/ with this Python's commands; one for all of pytest."""
+    """session.yaml, runs/lenet-digits-1 of 230 steps, Caffe's files of examples/, and bin/ with this Python's commands;
+    one for all of pytest.
+    """
     return once(tmp_path_factory, "reader", _prepare)
 
 
@@ -64,6 +66,8 @@ def commands_in(folder: Path) -> None:
 def _prepare(home: Path) -> None:
     commands_in(home)
     (home / "session.yaml").write_text(starter())
+    for file in (CHECKOUT / "examples").glob("*.prototxt"):
+        shutil.copy(file, home)
     said = shell_in(home, "volary train session.yaml --quiet " + " ".join(f"'{setting}'" for setting in SHORT))
     assert said.status == 0, said.err
     assert [path.name for path in (home / "runs").glob("[!.]*")] == [RUN]

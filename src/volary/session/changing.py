@@ -20,6 +20,7 @@ _BEST = "the best value so far was measured with it"
 FIXED = {
     "network": "the checkpoint holds the parameters of another network",
     "network.depth": "the checkpoint holds the parameters of another network",
+    "network.caffe": "the checkpoint holds the parameters of another network",
     "data.source": "the checkpoint holds a position in other data",
     "data.batch_size": _BATCHES,
     "data.batch": _BATCHES,

@@ -21,7 +21,8 @@ class Findings:
 
     def ignore(self, sentence: str, line: int = 0, layer: str = "") -> None:
         """Note something that is read and has no effect."""
-        self.ignored.append(self._placed(sentence, line, layer))
+        if (text := self._placed(sentence, line, layer)) not in self.ignored:  # it may be there in both phases
+            self.ignored.append(text)
 
     def raise_if_any(self) -> None:
         """Raise SettingError with every problem noted, a line each."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -39,3 +40,7 @@ class Network(ABC):
 
         Parameters are drawn from torch's default generator: seed it first. Raises SettingError if the input is unfit.
         """
+
+    def factors(self) -> Mapping[str, tuple[float, float]]:
+        """What the learning rate and the weight decay of parameters are multiplied by, where not 1, by their names."""
+        return {}
