@@ -102,7 +102,7 @@ def import_(net: Path, weights: Path | None, output: Path, shape: tuple[int, ...
     source = read_net(net)
     inputs = inputs_of(source, shape)
     module, translation = build(source, inputs) if weights is None else with_weights(source, inputs, weights)
-    written = python_source(module, translation.graph, inputs, f"{source.name or net.stem}, from {net.name}.")
+    written = python_source(module, translation.graph, f"{source.name or net.stem}, from {net.name}.")
     output.write_text(written.code, encoding="utf-8")
     say(f"wrote {output}: the class Net")
     if weights is not None:

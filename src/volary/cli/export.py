@@ -1,4 +1,4 @@
-"""Copy a checkpoint's weights, alone, to a safetensors file."""
+"""Copy a checkpoint's weights to a file of their own."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ _KNOWN = ("classes", "input_shape")
 @arguments.trust
 @arguments.checkpoint
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to; default: RUN-step-N.safetensors here.")
+@click.option("--caffe", is_flag=True, help="Write Caffe's files: OUTPUT.caffemodel, and its network as .prototxt.")
 @arguments.as_json
-def export(run: RunDirectory, trust: bool, which: str | None, output: Path | None, as_json: bool) -> None:
+def export(run: RunDirectory, trust: bool, which: str | None, output: Path | None, caffe: bool, as_json: bool) -> None:
     """Copy the weights of a verified checkpoint of RUN to a file of their own. Nothing is overwritten."""
     refuse_foreign(run.path, run.session, trust=trust)
+    if caffe:
+        _export_to_caffe(run, which, output, as_json)
+        return
 
     from volary.cli.command.checkpoint import choose
     from volary.monitor.outline import outline
@@ -55,6 +59,35 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
         say_json({"run": str(run.path), "step": manifest.step, "file": str(file.absolute()), "bytes": len(weights)})
         return
     say(f"wrote {file}: the weights of step {manifest.step}, {size(len(weights))}")
+
+
+def _export_to_caffe(run: RunDirectory, which: str | None, output: Path | None, as_json: bool) -> None:
+    """The network as a prototxt file, and its weights as a caffemodel beside it."""
+    from volary.cli.command.checkpoint import choose
+    from volary.monitor.outline import outline
+
+    if outline(run.session).own_loop:
+        raise BadInput(f"{run.path} is of a training loop of your own; accepted with --caffe: a run of a session")
+    step = choose(run, which).step
+    file = output or Path(f"{run.name}-step-{step}.caffemodel")
+    if file.suffix != ".caffemodel":
+        raise BadInput(f"--output is {file}; accepted with --caffe: a file that ends in .caffemodel")
+    weights, network = (new_file(file.with_suffix(suffix), "--output") for suffix in (".caffemodel", ".prototxt"))
+    from volary.network.caffe.reading.binary import written
+    from volary.network.caffe.reading.text_writer import in_text
+    from volary.network.caffe.writing.prototxt import prototxt
+    from volary.run.disk import Disk, replace_file
+    from volary.train.afterwards import load_model
+
+    model = load_model(run, step)
+    net = prototxt(model.module, model.samples.input_shape, run.name)
+    replace_file(Disk(), weights, written(net))
+    replace_file(Disk(), network, in_text(net).encode())
+    if as_json:
+        files = {"file": str(weights.absolute()), "network": str(network.absolute())}
+        say_json({"run": str(run.path), "step": step, **files})
+        return
+    say(f"wrote {weights} and {network}: the network of step {step}")
 
 
 def _labels(run: RunDirectory, step: int) -> dict[str, str]:

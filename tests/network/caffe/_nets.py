@@ -51,5 +51,6 @@ def computed(text, *inputs, weights=None, train=False, outputs=()):
         load(module, translation, read_weights(weights), source.findings)
     module.train(train)
     with torch.no_grad():
-        found = module(*(torch.from_numpy(np.asarray(one, dtype=np.float32)) for one in inputs))
+        given = tuple(torch.from_numpy(np.asarray(one, dtype=np.float32)) for one in inputs)
+        found = module(given[0] if len(given) == 1 else given)
     return [one.numpy() for one in found] if isinstance(found, tuple) else found.numpy()

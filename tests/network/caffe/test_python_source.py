@@ -43,7 +43,7 @@ def test_the_code_computes_the_same_with_the_same_values_and_needs_no_volary(tmp
     torch.manual_seed(1)
     module, translation = build(source, inputs)
     module.eval()
-    written = python_source(module, translation.graph, inputs, "Everything.")
+    written = python_source(module, translation.graph, "Everything.")
     assert "volary" not in written.code
     assert "self.class_ = nn.Linear(" in written.code
     assert "self.conv_1x1 = nn.Conv2d(4, 6, kernel_size=(3, 3), stride=(2, 2), groups=2)" in written.code
@@ -68,7 +68,7 @@ def test_a_blob_that_is_read_before_and_after_a_layer_in_place_keeps_both_values
     source = source_of(text)
     module, translation = build(source, inputs_of(source))
     names = {}
-    exec(python_source(module, translation.graph, inputs_of(source), "It.").code, names)
+    exec(python_source(module, translation.graph, "It.").code, names)
     values = torch.randn(2, 3)
     assert torch.equal(names["Net"]()(values), module(values))
 
@@ -81,4 +81,4 @@ def test_a_layer_that_is_no_line_of_torch_s_is_refused():
     source = source_of(text)
     module, translation = build(source, inputs_of(source))
     with pytest.raises(SettingError, match="layer 's': its kind has no line of torch's"):
-        python_source(module, translation.graph, inputs_of(source), "It.")
+        python_source(module, translation.graph, "It.")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.network.caffe.module import build
-from volary.network.graph.shapes import infer
-from volary.network.graph.wiring import wire
+from volary.network.caffe.translating import TORCH_PHASE
 
 if TYPE_CHECKING:
     from volary.network.caffe.source import CaffePhase, NetSource
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LayerRow:
+class NetRow:
     """One layer. shape: of its first output, of one sample. parameters: values that are learnt."""
 
     name: str
@@ -36,7 +35,7 @@ class NetTable:
     name: str
     inputs: Mapping[str, Shape]
     outputs: tuple[str, ...]
-    layers: tuple[LayerRow, ...]
+    layers: tuple[NetRow, ...]
     ignored: tuple[str, ...]
 
     @property
@@ -50,13 +49,14 @@ def describe(source: NetSource, inputs: Mapping[str, Shape], phase: CaffePhase) 
     with torch.device("meta"):
         module, translation = build(source, inputs)
     types = {one.layer.name: one.message.one("type") for one in translation.layers}
-    wiring = wire(translation.graph, "train" if phase == "TRAIN" else "evaluate")
-    shapes, rows, counted = infer(wiring, inputs), [], set[int]()
-    for wired in wiring.layers:
-        own = [one for one in module.get_submodule(wired.layer.name).parameters() if id(one) not in counted]
+    of_module, rows, counted = TORCH_PHASE[phase], [], set[int]()
+    shapes = module.shapes[of_module]
+    for wired, path in module.layers(of_module):
+        own = [one for one in module.get_submodule(path).parameters() if id(one) not in counted]
         counted |= {id(one) for one in own}
         layer = wired.layer
         count, shape = sum(one.numel() for one in own), shapes[wired.makes[0]]
-        rows.append(LayerRow(layer.name, types[layer.name], layer.inputs, layer.outputs, shape, count))
-    outputs = tuple(name for name, _ in wiring.outputs)
+        rows.append(NetRow(layer.name, types[layer.name], layer.inputs, layer.outputs, shape, count))
+    made = {name for name, _ in shapes}
+    outputs = tuple(name for name in translation.graph.outputs if name in made)
     return NetTable(source.name, inputs, outputs, tuple(rows), tuple(source.findings.ignored))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
-from volary.network.graph.shapes import infer
 from volary.network.graph.wiring import Edge, WiredLayer, wire
 from volary.network.layers.concat import ConcatLayer
 from volary.network.layers.crop import CropLayer
@@ -66,7 +65,7 @@ class PythonNetwork:
         return found
 
 
-def python_source(module: GraphModule, graph: Graph, inputs: Mapping[str, Shape], about: str) -> PythonNetwork:
+def python_source(module: GraphModule, graph: Graph, about: str) -> PythonNetwork:
     """The class `Net` that computes what the graph does in evaluation, with the module's parameters.
 
     about: the file's first sentence. Raises SettingError for a layer that is no line of torch's.
@@ -74,14 +73,15 @@ def python_source(module: GraphModule, graph: Graph, inputs: Mapping[str, Shape]
     from torch import nn
 
     wiring = wire(graph, "evaluate")
-    shapes = infer(wiring, inputs)
+    shapes = module.shapes["evaluate"]
     needed = wiring.needed(wiring.outputs, wiring.inputs)
     attributes = _identifiers([wired.layer.name for wired in needed], _WORDS | set(dir(nn.Module())))
     variables = _variables(wiring.inputs, needed)
+    paths = {wired.layer.name: path for wired, path in module.layers("evaluate")}
     made, lines = [], []
     for wired in needed:
         written = _Line(wired, attributes[wired.layer.name], [variables[edge] for edge in wired.reads], shapes)
-        if init := written.init(module.get_submodule(wired.layer.name)):
+        if init := written.init(module.get_submodule(paths[wired.layer.name])):
             made.append(f"        self.{attributes[wired.layer.name]} = {init}")
         targets = ", ".join(variables[edge] for edge in wired.makes)
         lines.append(f"        {targets} = {written.expression()}")
