@@ -578,7 +578,7 @@ def test_the_map_says_which_share_of_a_batch_is_whose():
     made = {room: callers("SampleShare", room) for room in ("data", "partition", "server", "sharding", "train")}
     assert made.pop("sharding") == {"groups.py": 1, "samples.py": 1}
     assert made.pop("server") == {"roster/portions.py": 1}
-    assert made.pop("train") == {"own/served/feed.py": 1}
+    assert made.pop("train") == {"own/served/position.py": 1}
     assert not any(made.values())
 
 

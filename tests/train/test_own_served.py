@@ -44,14 +44,15 @@ from volary.errors import SettingError, VolaryError
 from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
 from volary.sharding.ranges import Range
-from volary.sharding.samples import SampleShare
+from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.model import build_model
 from volary.train.own.loop_checkpoints import LoopCheckpoints
+from volary.train.own.loop_feed import LoopFeed
 from volary.train.own.model.share import Share
-from volary.train.own.served.feed import ServedFeed
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.model import ServedModel
 from volary.train.own.served.portions import LoopPortions
+from volary.train.own.served.position import RosterPosition
 from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.served.server.loop_optimizer import KINDS, LoopOptimizer
@@ -170,7 +171,7 @@ def test_a_worker_that_joins_calls_its_first_epoch_0_and_then_follows_the_run_s(
         part = portions.read(SamplePlaces(next(under_way), 0, BATCH)).parts[0]
         yield part.inputs
 
-    feed, keeping = ServedFeed(portions, epoch), LoopCheckpoints(None, Recorder(2), Share(1.0))
+    feed, keeping = LoopFeed(RosterPosition(portions, epoch)), LoopCheckpoints(None, Recorder(2), Share(1.0))
     keeping.follow(feed)
     found = []
     for number in keeping.epochs(5):
@@ -178,6 +179,31 @@ def test_a_worker_that_joins_calls_its_first_epoch_0_and_then_follows_the_run_s(
         for _ in range(loops):
             assert len([*feed]) == 1
     assert found == called
+
+
+def test_a_resumed_loop_does_not_begin_again_with_a_for_that_had_ended_in_this_epoch_before():
+    def feed() -> LoopFeed:
+        data = shared(TensorDataset(torch.zeros(SAMPLES, 2)), BATCH, False, Among(UNDIVIDED))
+        portions = LoopPortions(data, torch.device("cpu"))
+        portions.begin()
+        run = count()  # its epochs
+
+        def epoch(first: int) -> Iterator[Any]:
+            number = max(first, next(run))
+            for start in (0, BATCH):
+                yield (number, start, portions.read(SamplePlaces(number, start, start + BATCH)))[:2]
+
+        return LoopFeed(RosterPosition(portions, epoch))
+
+    before, after = feed(), feed()
+    assert list(before) == [(0, 0), (0, BATCH)]
+    assert next(iter(before)) == (1, 0)
+    second = iter(before)
+    next(second)
+    state = before.state(within=before.under_way)
+    after.resume(state, None, 1)
+    assert [list(after) for _ in range(3)] == [[], [], [(state["epoch"], 0), (state["epoch"], BATCH)]]
+    second.close()
 
 
 def in_two_lives(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
     from volary.train.own.loop_checkpoints import LoopCheckpoints
     from volary.train.own.loop_feed import LoopFeed
-    from volary.train.own.served.feed import ServedFeed
 
 
 class LoopBackend(Protocol):
@@ -59,7 +58,7 @@ class LoopBackend(Protocol):
         """See `Worker.clip_grad_norm_`: the norm before, a scalar. Raises BadInput, SettingError."""
         ...
 
-    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed | ServedFeed:
+    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed:
         """See `Worker.feed`. Raises BadInput, DataError, SettingError."""
         ...
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from volary.run.content import Content
+    from volary.train.own.loop_feed import LoopFeed
     from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
 
@@ -36,27 +37,6 @@ _COUNTED = (
     "`batches = (batch for _ in worker.epochs(n) for batch in worker.feed(loader))` and next(batches)"
 )
 _STATES = "what has state_dict() and load_state_dict(), " + ACCEPTED
-
-
-class ResumableFeed(Protocol):
-    """The part of `worker.feed`'s feed that checkpoints need."""
-
-    @property
-    def under_way(self) -> bool:
-        """Whether a `for` over it has begun and not ended."""
-        ...
-
-    def begin_epoch(self) -> int:
-        """The next epoch of `worker.epochs` begins; how many are left out before it, which others did without us."""
-        ...
-
-    def state(self, *, within: bool) -> dict[str, Any]:
-        """The feed's place, in plain values. within: the run is resumed among the batches of this epoch."""
-        ...
-
-    def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
-        """Go on where `state` was taken. generators, workers: as they were then. Raises BadInput if that cannot be."""
-        ...
 
 
 class LoopSaver(Protocol):
@@ -100,7 +80,7 @@ class LoopPlace:
 
     epoch: int = 0
     counted: bool = False
-    feeds: list[ResumableFeed] = field(default_factory=list)
+    feeds: list[LoopFeed] = field(default_factory=list)
 
     @property
     def within(self) -> bool:
@@ -147,7 +127,7 @@ class LoopCheckpoints:
         replicas = saved.mine.get(PARAMETERS, []) if saved is not None and saved.restored else []
         return replicas[number] if number < len(replicas) else {}
 
-    def follow(self, feed: ResumableFeed) -> None:
+    def follow(self, feed: LoopFeed) -> None:
         """Keep where this feed is, too; it goes on where it was. Raises BadInput if it cannot."""
         if any(known is feed for known in self._place.feeds):
             return

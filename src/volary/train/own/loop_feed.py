@@ -1,179 +1,84 @@
-"""`worker.feed` over all-reduce: batches of a user's own data, shared out over the workers."""
+"""What `worker.feed` returns: the batches of a user's own data, of which a worker has its share."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
-import msgspec
+from volary.errors import SettingError
 
-from volary.comm.groups.blocking import gather_plain
-from volary.data.batching.structures import moved
-from volary.data.sharing.own_sharding import SharedAlready
-from volary.errors import BadInput, SettingError
-from volary.train.state.seeds import generators_state, restore_generators
 
-if TYPE_CHECKING:
-    import torch
+class FeedPosition(Protocol):
+    """The position of a loop in its data, and the batches that come next, as workers in step or a roster have it.
 
-    from volary.comm.groups.group import Group
-    from volary.data.sharing.among import Batches, SharedData
-    from volary.train.own.model.share import Share
-    from volary.train.recording.recorder import Recorder
+    loader: the user's, or as the user would make it. steps: of an epoch of all workers; None if nobody knows.
+    """
 
-_FOREIGN = (
-    "a worker without samples of a batch was given another's, as a {} cannot be without rows: they count nothing in "
-    "gradients and worker.mean, but in what the loop counts itself; accepted: drop_last=True, or batches of tensors"
-)
+    loader: Any
+    steps: int | None
+
+    def batches(self) -> Iterator[Any]:
+        """This worker's batches of the next `for`. Raises what reading raises, and Stopped when the run ends."""
+        ...
+
+    def left_out(self, loops: int) -> int:
+        """Epochs of `worker.epochs` to leave out after one with so many `for`: others had them without this worker."""
+        ...
+
+    def state(self, *, within: bool) -> dict[str, Any]:
+        """The position, in plain values. within: the run is resumed among the batches of this epoch."""
+        ...
+
+    def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
+        """Continue where `state` was taken. generators, workers: as they were then. Raises BadInput if it cannot."""
+        ...
 
 
 class LoopFeed:
     """Batches as the loader's collate_fn makes them, on the worker's device; `len` is the number of steps of an epoch.
 
-    Each `for` over it is an epoch. What else one asks of it (`dataset`, `batch_size`, `sampler`, ...) the loader has.
-    before_batch: called before each batch is handed out.
+    Each `for` over it is an epoch; over servers it is what this worker learns from of one, and after a `break` the next
+    `for` continues there. What else one asks of it (`dataset`, `batch_size`, `sampler`, ...) the loader has.
     """
 
-    def __init__(
-        self,
-        shared: SharedData,
-        share: Share,
-        recorder: Recorder,
-        device: torch.device,
-        before_batch: Callable[[], None],
-    ) -> None:
-        self._shared, self._share, self._recorder, self._device = shared, share, recorder, device
-        self._before_batch = before_batch
-        self._epoch = 0  # of the next `for`
-        self._under_way: FeedPlace | None = None
-        self._resumed: FeedPlace | None = None
+    def __init__(self, position: FeedPosition) -> None:
+        self._position = position
+        self.under_way = False  # whether a `for` over it has begun and not ended
         self._loops = 0  # over it that have ended in this epoch of `worker.epochs`
         self._ended_before = 0  # of these, in an earlier attempt of the run
-        self._generators_then: Any = None  # of the whole process, where it is resumed
-        self._told = False  # that batches have another worker's samples
-
-    def _generators(self) -> list[torch.Generator]:
-        """The user's own generators, which draw samples."""
-        loader = self._shared.loader
-        named = [getattr(one, "generator", None) for one in (loader, getattr(loader, "sampler", None))]
-        return list({id(one): one for one in named if one is not None}.values())
 
     def __len__(self) -> int:
-        if self._shared.steps is None:
+        if self._position.steps is None:
             raise SettingError("the data is a stream without a length")
-        return self._shared.steps
+        return self._position.steps
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # a copy of it is asked before it has anything
             raise AttributeError(name)
-        return getattr(self._shared.loader, name)
-
-    @property
-    def under_way(self) -> bool:
-        """Whether a `for` over it has begun and not ended."""
-        return self._under_way is not None
-
-    def begin_epoch(self) -> int:
-        """See `ResumableFeed`: workers go through all epochs together."""
-        self._loops = self._ended_before = 0
-        return 0
-
-    def state(self, *, within: bool) -> dict[str, Any]:
-        """The feed's place, in plain values. within: the run is resumed among the batches of this epoch."""
-        place = self._under_way or FeedPlace(self._epoch, 0, None, _states(self._generators()))
-        return {**vars(place), "loops": self._loops if within else 0}
-
-    def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
-        """Go on where `state` was taken. generators, workers: as they were then. Raises BadInput if that cannot be."""
-        known = dict(state)
-        self._ended_before = self._loops = known.pop("loops")
-        place = FeedPlace(**known)
-        if place.given and isinstance(self._shared, SharedAlready) and workers != self._shared.workers:
-            raise BadInput(
-                f"the loader's DistributedSampler divides an epoch among {self._shared.workers} workers, and the "
-                f"checkpoint was written among the batches of one that was divided among {workers}; accepted: "
-                f"{workers} workers, or a loader without a DistributedSampler"
-            )
-        self._epoch = place.epoch
-        if place.began is None:
-            _restore(self._generators(), place.own)
-        else:
-            self._resumed, self._generators_then = place, generators
+        return getattr(self._position.loader, name)
 
     def __iter__(self) -> Iterator[Any]:
         if self._ended_before:
             self._ended_before -= 1
             return
+        self.under_way = True
         try:
-            yield from self._batches()
+            yield from self._position.batches()
         finally:
-            self._under_way = None
+            self.under_way = False
             self._loops += 1
 
-    def _batches(self) -> Iterator[Any]:
-        share, epoch, resumed = self._share, self._epoch, self._resumed
-        self._epoch += 1  # now: an epoch that is left with `break` is over
-        self._resumed = None
-        self._recorder.enter_step("data")
-        if resumed is not None:
-            restore_generators(resumed.began)
-            _restore(self._generators(), resumed.own)
-        self._under_way = FeedPlace(epoch, 0, generators_state(), _states(self._generators()))
-        parts = self._shared.epoch(epoch)
-        if resumed is not None:
-            for _ in range(resumed.given):
-                next(parts)
-            self._under_way.given = resumed.given
-            if self._generators_then is not None:
-                restore_generators(self._generators_then)
-        for step, part in enumerate(parts, self._under_way.given):
-            self._under_way.given = step + 1
-            share.take(part.samples, part.total, ends_epoch=part.ends_epoch)
-            done = (step + 1) / self._shared.steps if self._shared.steps else 0.0
-            share.epoch = epoch + (1.0 if part.ends_epoch else done)
-            self._before_batch()
-            if part.foreign and not self._told:
-                self._told = True
-                self._recorder.event("warning", text=_FOREIGN.format(type(part.batch).__name__))
-            batch = moved(part.batch, self._device)
-            self._recorder.enter("forward")
-            yield batch
-            if not part.ends_epoch:
-                self._recorder.enter_step("data")
+    def begin_epoch(self) -> int:
+        """The next epoch of `worker.epochs` begins; how many are left out before it."""
+        loops, self._loops, self._ended_before = self._loops, 0, 0
+        return self._position.left_out(loops)
 
+    def state(self, *, within: bool) -> dict[str, Any]:
+        """The feed's place, in plain values. within: the run is resumed among the batches of this epoch."""
+        return {**self._position.state(within=within), "loops": self._loops if within else 0}
 
-@dataclass
-class FeedPlace:
-    """The place of a `for` over a feed. given: batches of `epoch` that were given out. began: the random generators
-    when it began; None: it has not begun. own: the loader's and the sampler's own generators then.
-    """
-
-    epoch: int
-    given: int
-    began: Any
-    own: list[Any]
-
-
-def _states(generators: list[torch.Generator]) -> list[Any]:
-    return [one.get_state() for one in generators]
-
-
-def _restore(generators: list[torch.Generator], states: list[Any]) -> None:
-    for one, state in zip(generators, states, strict=True):
-        one.set_state(state)
-
-
-def of_first(batches: Batches, together: Callable[[str], AbstractContextManager[Group]]) -> Batches:
-    """Rank 0's batches. A collective call: digests are compared, and only what differs travels.
-
-    together: around what all workers do in a call.
-    """
-    digest = hashlib.sha256(msgspec.json.encode(batches, enc_hook=str)).hexdigest()
-    with together("feed") as group:
-        if len(set(gather_plain(digest, group))) == 1:
-            return batches
-        found: Batches = gather_plain(batches if group.leads else None, group)[0]
-    return found
+    def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
+        """Continue where `state` was taken. generators, workers: as they were then. Raises BadInput if it cannot."""
+        known = dict(state)
+        self._loops = self._ended_before = known.pop("loops", 0)  # not in checkpoints of earlier versions
+        self._position.resume(known, generators, workers)

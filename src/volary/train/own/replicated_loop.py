@@ -16,8 +16,9 @@ from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.hooks import OptimizerHooks
+from volary.train.own.lockstep_position import LockstepPosition, of_first
 from volary.train.own.loop_checkpoints import LoopCheckpoints
-from volary.train.own.loop_feed import LoopFeed, of_first
+from volary.train.own.loop_feed import LoopFeed
 from volary.train.own.model.distribution import LoopRun
 from volary.train.own.model.loop_model import LoopModel
 from volary.train.own.model.loop_steps import LoopSteps
@@ -113,7 +114,8 @@ class ReplicatedLoop:
                 f"batch_size is {size}, and with workers whose parameters differ each learns from samples of its own; "
                 f"accepted: {share.count} or more, a sample a worker"
             )
-        feed = LoopFeed(kept, self._share, self._recorder, self._device, self._follow)
+        position = LockstepPosition(kept, self._share, self._recorder, self._device, self._follow)
+        feed = LoopFeed(position)
         self._fed.append(((data, batch_size, shuffle), feed))
         return feed
 

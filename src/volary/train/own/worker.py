@@ -17,7 +17,7 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.sharding.groups import leads
 from volary.train.own import together
-from volary.train.own.loop_feed import of_first
+from volary.train.own.lockstep_position import of_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
     from volary.train.own.loop_backend import LoopBackend
     from volary.train.own.loop_feed import LoopFeed
-    from volary.train.own.served.feed import ServedFeed
     from volary.train.recording.recorder import Recorder
 
 
@@ -107,7 +106,7 @@ class Worker:
         else:
             self._loop.weigh(value)
 
-    def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> LoopFeed | ServedFeed:
+    def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> LoopFeed:
         """This worker's share of `data`, batch by batch; each `for` over it is an epoch.
 
         data: a torch DataLoader, whose batch_size is that of all workers together; or a data set or any iterable of

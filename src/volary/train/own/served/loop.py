@@ -16,12 +16,13 @@ from volary.server.protocol.norms import ClipNorm
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.own.hooks import OptimizerHooks, PassHooks
 from volary.train.own.loop_checkpoints import LoopCheckpoints
+from volary.train.own.loop_feed import LoopFeed
 from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.rank_copy import RankCopy
-from volary.train.own.served.feed import ServedFeed, portions_of
 from volary.train.own.served.joining import LoopJoining
 from volary.train.own.served.model import ServedModel
+from volary.train.own.served.position import RosterPosition, portions_of
 from volary.train.own.served.steps import NEEDED, Distributing
 from volary.train.own.together import total
 from volary.train.served.saver import RosterSaver
@@ -69,7 +70,8 @@ class ServedLoop:
         self._given: tuple[list[nn.Module], list[Optimizer]] = [], []  # to `distribute`
         self._model: ServedModel | None = None
         self._how = Distributing(1, 1, summed=False)
-        self._fed: tuple[tuple[Any, int | None, bool | None], ServedFeed] | None = None
+        self._fed: tuple[tuple[Any, int | None, bool | None], LoopFeed] | None = None
+        self._position: RosterPosition | None = None  # in what is fed
         self._steps: ServedSteps | None = None
         self._saves = False  # whether the loop is made to be saved
         self._saver = RosterSaver(member, self.size, self._ask_save)
@@ -163,7 +165,7 @@ class ServedLoop:
         like = trained[0][1]
         return torch.tensor(self.steps.clip(ClipNorm(max_norm, kind)), dtype=like.dtype, device=like.device)
 
-    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> ServedFeed:
+    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed:
         if self._fed is not None:
             (known, *how), feed = self._fed
             if known is data and how == [batch_size, shuffle]:
@@ -171,7 +173,8 @@ class ServedLoop:
             raise BadInput("worker.feed was given other data than before; accepted with exchange=server: the same")
         portions = portions_of(data, batch_size, shuffle, rank=self.rank, workers=self.size, device=self._device)
         self._held.callback(portions.close)
-        self._fed = (data, batch_size, shuffle), ServedFeed(portions, self._epoch)
+        self._position = RosterPosition(portions, self._epoch)
+        self._fed = (data, batch_size, shuffle), LoopFeed(self._position)
         return self._fed[1]
 
     def peers(self, called: str) -> Group:
@@ -223,7 +226,7 @@ class ServedLoop:
         return self._steps.samples if self._steps.weighed is None else None
 
     def _epoch(self, first: int) -> Iterator[Any]:
-        if self._model is None or self._fed is None:
+        if self._model is None or self._position is None:
             raise BadInput(f"a batch was asked for before worker.distribute; {NEEDED}")
         if self._steps is None:
             self._steps = LoopJoining(
@@ -232,7 +235,7 @@ class ServedLoop:
                 recorder=self._recorder,
                 model=self._model,
                 how=self._how,
-                portions=self._fed[1].portions,
+                portions=self._position.portions,
                 facts=self._facts,
                 saver=self._saver,
                 saves=self._saves,

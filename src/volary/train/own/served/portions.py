@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from volary.data.batching.structures import moved
 from volary.data.reader import SamplePlaces
@@ -21,6 +21,8 @@ from volary.train.served.portions import ReadPortion
 if TYPE_CHECKING:
     import torch
 
+    from volary.data.sharing.among import SharedData
+
 
 class LoopPortions:
     """See `volary.train.served.portions.PortionReader`. Of a loader that takes all samples once an epoch.
@@ -31,14 +33,14 @@ class LoopPortions:
     long as portions come so. What they draw at random a portion decides, whichever of them reads it.
     """
 
-    def __init__(self, shared: Any, device: torch.device) -> None:
-        shuffled = shared.shuffled if isinstance(shared, SharedIndices) else None
+    def __init__(self, data: SharedData, device: torch.device) -> None:
+        shuffled = data.shuffled if isinstance(data, SharedIndices) else None
         if shuffled is None:
             raise BadInput(
                 "worker.feed was given data that does not take each sample once an epoch, by index; accepted with "
                 "exchange=server: a data set with __getitem__ and __len__, or a DataLoader of one, shuffled or not"
             )
-        self.loader, size = shared.loader, int(shared.loader.batch_size)
+        self.loader, size = data.loader, int(data.loader.batch_size)
         whole = len(self.loader.dataset)
         self.epochs = Epochs(whole // size * size if self.loader.drop_last else whole, size)
         self.order: ReplayedOrder | None = None  # once samples are handed out, or the run is resumed
