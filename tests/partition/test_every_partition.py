@@ -18,8 +18,8 @@ RANKS = 3
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)
-    layers = nn.Sequential(nn.Linear(6, 80), nn.Tanh(), nn.Linear(80, 3), nn.Linear(3, 2))
-    layers[3].requires_grad_(requires_grad=False)
+    layers = nn.Sequential(nn.Linear(6, 80), nn.Tanh(), nn.Linear(80, 3), nn.Linear(3, 4), nn.Linear(4, 2))
+    layers[4].requires_grad_(requires_grad=False)
     return layers
 
 
@@ -50,7 +50,7 @@ def test_all_ranks_know_alike_who_keeps_what_and_each_trained_value_has_keepers_
     assert all(one.keepers == found[0].keepers and one.mesh == ROOM.load(name)().mesh(RANKS) for one in found)
     assert found[0].mesh.size == RANKS
     assert all(one.cut == found[0].cut for one in found)
-    whole, trained = network().state_dict(), {"0.weight", "0.bias", "2.weight", "2.bias"}
+    whole, trained = network().state_dict(), {f"{layer}.{one}" for layer in (0, 2, 3) for one in ("weight", "bias")}
     for name in {block.name for block in found[0].cut}:
         made = torch.full_like(whole[name], torch.nan)
         for block in (block for block in found[0].cut if block.name == name):

@@ -281,6 +281,13 @@ class LeNet64(nn.Module):
         return self.layers(inputs.double())
 
 
+class In64(nn.Module):
+    """Values in 64 bits; tokens as they are."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.double() if inputs.is_floating_point() else inputs
+
+
 class Zoo64(nn.Module):
     """A network of the zoo in 64 bits. of: its own settings."""
 
@@ -289,9 +296,10 @@ class Zoo64(nn.Module):
     ) -> None:
         super().__init__()
         self.layers = ZOO.load(zoo)(**(of or {})).build(input_shape, classes).double()
+        self.cast = In64()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.layers(inputs.double() if inputs.is_floating_point() else inputs)
+        return self.layers(self.cast(inputs))
 
 
 class AlexNetLike(nn.Module):

@@ -5,6 +5,5 @@ from volary.plugins import Room
 ROOM = Room(
     __name__,
     "PARTITION",
-    planned=("pipeline",),
     protocol="volary.partition._base:Partition",
 )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.comm.groups.group import Group
-    from volary.comm.groups.layer_group import LayerGroup
+    from volary.comm.groups.layer_group import PartGroup
     from volary.sharding.groups import RankMesh
     from volary.sharding.holdings import Holdings
 
@@ -25,6 +25,35 @@ class Passes(Protocol):
 
     def computed(self, loss: Tensor) -> bool:
         """Say what the loss is, a scalar; whether its backward is wanted."""
+        ...
+
+    def cut(self, count: int) -> Sequence[Passes]:
+        """Cut the batch into so many micro-batches, as equal as they can be; fewer if it has fewer samples.
+
+        Those in which something counts, each with its share in what the batch counts.
+        """
+        ...
+
+    @property
+    def inputs(self) -> Tensor:
+        """The samples, (count, ...)."""
+        ...
+
+    def through(self, module: nn.Module, x: Tensor) -> Tensor:
+        """What `module`, a part of the network, makes of `x`, of any shape, computed as precisely as is set."""
+        ...
+
+    def loss_of(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of the network's `output` (count, ...), a scalar, and the gradient by it of its share of a batch."""
+        ...
+
+    def add_gradients(self, gradients: Mapping[nn.Parameter, Tensor]) -> None:
+        """Add these to the parameters' own, as a backward pass does that ends with them."""
+        ...
+
+    @property
+    def share(self) -> float:
+        """Of the contribution's loss, the factor of this batch's or micro-batch's."""
         ...
 
     def backward(self, loss: Tensor) -> None:
@@ -60,7 +89,7 @@ class Part:
     module: nn.Module
     holdings: Holdings
     absent: Callable[[], Tensor] | None = None
-    join: Callable[[Group], LayerGroup | None] = lambda _: None
+    join: Callable[[Group], PartGroup | None] = lambda _: None
     learn: Callable[[Passes], bool] = whole_batch
     frees_gradients: bool = False
     frees_parameters: bool = False
@@ -89,6 +118,10 @@ class Partition(Protocol):
     def mesh(self, ranks: int) -> RankMesh:
         """How so many ranks lie, whatever the network is: it says which of them learn from the same samples."""
         ...
+
+    def parts(self, ranks: int) -> int:
+        """Into how many parts so many ranks cut each batch, of which each has a sample at least."""
+        return self.mesh(ranks).samples(0).count
 
     @abstractmethod
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:

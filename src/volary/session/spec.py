@@ -323,9 +323,11 @@ class Session:
     def __post_init__(self) -> None:
         settle(self)
         fitting.fit(self.strategy, fitting.of_session(self))
-        fewest = self.strategy.workers * self.train.accumulate
+        parts, workers = self.strategy.partition.parts(self.strategy.workers), self.strategy.workers
+        fewest = parts * self.train.accumulate
+        cut = "strategy.workers" if parts == workers else "strategy.partition.micro_batches"
         accepted = (
-            f"{fewest} or more, a sample for each part, or strategy.workers times train.accumulate of at most "
+            f"{fewest} or more, a sample for each part, or {cut} times train.accumulate of at most "
             f"{self.data.batch_size}"
         )
         require(self.data.batch_size >= fewest, "data.batch_size", self.data.batch_size, accepted)

@@ -67,6 +67,11 @@ class Holdings:
         return next(ranks[0] for ranks in self.mesh.groups("tensor") if self.rank in ranks)
 
     @property
+    def together(self) -> Sequence[int]:
+        """The ranks that hold this rank's replica, this one among them: they learn from the same samples."""
+        return next(ranks for ranks in self.mesh.groups("pipeline", "tensor") if self.rank in ranks)
+
+    @property
     def writes(self) -> list[TensorBlock]:
         """The blocks that this rank owns."""
         return [block for block, ranks in self.cut.items() if self.rank == ranks[0]]

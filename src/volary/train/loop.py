@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+import torch
 
 from volary.errors import TargetError
 from volary.partition._base import Passes, whole_batch
@@ -12,8 +15,7 @@ from volary.train.coordinator import Coordinator, EvaluateTask, LearnTask, Micro
 from volary.train.evaluation import totals
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from volary.network.flow import Flow
     from volary.train.recording.recorder import Recorder
@@ -85,9 +87,61 @@ class _Passes:
         self.it.uncounted.look(loss, self.part.count)
         return self.it.coordinator.computed(self.part, loss.item())
 
+    @property
+    def inputs(self) -> Tensor:
+        found: Tensor = self.part.inputs
+        return found
+
+    def cut(self, count: int) -> Sequence[Passes]:
+        part, found, first = self.part, list[Passes](), 0
+        pieces = min(count, part.count)
+        for inputs, targets in zip(part.inputs.tensor_split(pieces), part.targets.tensor_split(pieces), strict=True):
+            counted = self.it.flow.counted(targets)
+            if counted:
+                own = MicroBatch(
+                    inputs,
+                    targets,
+                    len(inputs),
+                    counted,
+                    weight=part.weight * counted / part.counted,
+                    last=False,
+                    updates=False,
+                    number=partial(_number, part.number, first),
+                )
+                found.append(_Passes(self.it, own))
+            first += len(inputs)
+        return found
+
+    @property
+    def share(self) -> float:
+        return self.part.weight
+
+    def through(self, module: nn.Module, x: Tensor) -> Tensor:
+        self.it.recorder.enter("forward")
+        with self.it.precision.casting():
+            y: Tensor = module(x)
+        return y
+
+    def loss_of(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        try:
+            with self.it.precision.casting():
+                loss = self.it.flow.criterion(output, self.part.targets)
+        except TargetError as error:
+            raise error.of(self.part.number(error.place)) from None
+        (gradient,) = torch.autograd.grad(self.it.precision.scaled(loss, self.part.weight), output)
+        return loss.detach(), gradient
+
+    def add_gradients(self, gradients: Mapping[nn.Parameter, Tensor]) -> None:
+        self.it.recorder.enter("backward")
+        torch.autograd.backward(list(gradients), list(gradients.values()))
+
     def backward(self, loss: Tensor) -> None:
         self.it.recorder.enter("backward")
         self.it.precision.backward(loss, self.part.weight)  # a bucket leaves the moment its gradients exist
+
+
+def _number(number: Callable[[int], int], first: int, place: int) -> int:
+    return number(first + place)
 
 
 def _evaluate(it: Training[Coordinator], task: EvaluateTask) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, distributed
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
 
 _EXACT = (torch.float32, torch.float64)  # what sums are made in: others become float32 for that
+
+
+class PartGroup(Protocol):
+    """The ranks that hold the parts of one replica together. sent_bytes, received_bytes: between them, by this rank."""
+
+    group: Group
+    sent_bytes: int
+    received_bytes: int
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """The bytes so far, as they are counted by codec and route."""
+        ...
 
 
 class LayerGroup:

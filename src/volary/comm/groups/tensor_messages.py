@@ -11,6 +11,7 @@ import torch
 
 from volary.comm.groups import mesh
 from volary.errors import BadInput, RanksDiffer
+from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,9 +38,15 @@ class TensorMessages:
     """
 
     def __init__(self, group: Group, device: torch.device) -> None:
-        self.rank, self.size, self.device = group.rank, group.size, device
+        self.group, self.rank, self.size, self.device = group, group.rank, group.size, device
         self.sent_bytes = self.received_bytes = 0
         self._mesh = mesh.of(group) if group.size > 1 else None
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """The bytes so far, as they are counted by codec and route."""
+        plain_bytes = self.sent_bytes + self.received_bytes
+        return (Traffic("none", "between stages", self.sent_bytes, self.received_bytes, plain_bytes),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TensorMessages:
         """Copies of a layer use the same connections."""

@@ -8,8 +8,9 @@ something else in training than in evaluation, is one link, too.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import fx, nn
 
@@ -61,16 +62,17 @@ class Chain:
         graph.output(known[self.links[end - 1].gives])
         return fx.GraphModule(self.module, graph)
 
-    def parameters(self, link: int) -> dict[str, nn.Parameter]:
-        """The parameters that a link reads, by name."""
-        return dict(named_parameters(self.part(link, link + 1)))
+    @cached_property
+    def parameters(self) -> Sequence[Mapping[str, nn.Parameter]]:
+        """The parameters that each link reads, by name."""
+        return [dict(named_parameters(self.part(at, at + 1))) for at in range(len(self.links))]
 
     def legal(self) -> list[int]:
         """The links before which the chain may be cut: no parameter is read on both sides."""
         last: dict[int, int] = {}
         first: dict[int, int] = {}
         for number in range(len(self.links)):
-            for parameter in self.parameters(number).values():
+            for parameter in self.parameters[number].values():
                 first.setdefault(id(parameter), number)
                 last[id(parameter)] = number
         spans = [(first[one], last[one]) for one in first]
@@ -102,8 +104,8 @@ class Chain:
         raise SettingError(f"stages: the network has no layer {name!r}; accepted: {', '.join(map(repr, names))}")
 
     def _tied(self, at: int) -> str:
-        before = {id(one): name for link in range(at) for name, one in self.parameters(link).items()}
-        behind = [id(one) for link in range(at, len(self.links)) for one in self.parameters(link).values()]
+        before = {id(one): name for link in range(at) for name, one in self.parameters[link].items()}
+        behind = [id(one) for link in range(at, len(self.links)) for one in self.parameters[link].values()]
         return repr(next(before[one] for one in behind if one in before))
 
 

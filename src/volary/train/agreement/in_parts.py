@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.groups.group import Group
-    from volary.comm.groups.layer_group import LayerGroup
+    from volary.comm.groups.layer_group import PartGroup
     from volary.run.database.traffic import Traffic
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed
@@ -35,7 +35,7 @@ class InParts(Voting):
     samples and loss, and are one to all other replicas.
     """
 
-    def __init__(self, whole: Voting, parts: LayerGroup, *, as_one: bool) -> None:
+    def __init__(self, whole: Voting, parts: PartGroup, *, as_one: bool) -> None:
         self._whole, self._parts, self._as_one = whole, parts, as_one
 
     @property

@@ -43,9 +43,13 @@ class Precision:
 
     def backward(self, loss: Tensor, weight: float) -> None:
         """Add the gradients of `loss * weight`, a scalar, scaled where the precision needs it, to the parameters'."""
-        start = loss if self._scaler is None else self._scaler.scale(loss)
         # not handed in as the first gradient: for that torch imports sympy, which takes a worker 0.8 s
-        (start * weight).backward()
+        self.scaled(loss, weight).backward()
+
+    def scaled(self, loss: Tensor, weight: float) -> Tensor:
+        """Return `loss * weight`, a scalar, scaled where the precision needs it: what is passed backward."""
+        start = loss if self._scaler is None else self._scaler.scale(loss)
+        return start * weight
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Bring gradients back to their true size, before they are clipped."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from volary.comm.groups.layer_group import LayerGroup
+    from volary.comm.groups.layer_group import PartGroup
     from volary.session.spec import Train
     from volary.sharding.holdings import Holdings
     from volary.train.schedules._base import Schedule
@@ -60,7 +60,7 @@ class Update:
         self.lr, self._factor = 0.0, 1.0
         self._norm: PartNorm | None = None
 
-    def hold_parts(self, holdings: Holdings, parts: LayerGroup) -> None:
+    def hold_parts(self, holdings: Holdings, parts: PartGroup) -> None:
         """From now on these are parts of parameters, and other workers have the rest. Raises SettingError if the rule
         needs whole ones.
         """

@@ -13,7 +13,7 @@ from volary.train.strategies.strategy import build_strategy
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.comm.groups.layer_group import LayerGroup
+    from volary.comm.groups.layer_group import PartGroup
     from volary.partition._base import Part
     from volary.session.spec import Strategy
     from volary.train.model import Model
@@ -33,7 +33,7 @@ class RankPart:
     part: Part
     everyone: Group
     replicas: Group
-    layers: LayerGroup | None
+    layers: PartGroup | None
 
     @classmethod
     def joined(cls, model: Model, group: Group) -> RankPart:
@@ -47,13 +47,15 @@ class RankPart:
     @property
     def counts(self) -> bool:
         """Whether this rank records its samples and losses: of those that learn from the same ones the first does."""
-        return self.part.holdings.draws_as == self.everyone.rank
+        return self.part.holdings.together[0] == self.everyone.rank
 
     def compare(self, strategy: Strategy) -> Callable[[int], None] | None:
         """The comparison of all that should be equal at a step; None: nothing should be."""
-        if self.everyone.size == 1 or not strategy.replicas_equal:
+        # of stages that differ nothing is equal
+        group = self.replicas if self.part.holdings.mesh.pipeline > 1 else self.everyone
+        if group.size == 1 or not strategy.replicas_equal:
             return None
-        return partial(compare_replicas, self.part.module, group=self.everyone, holdings=self.part.holdings)
+        return partial(compare_replicas, self.part.module, group=group, holdings=self.part.holdings)
 
     def replica(
         self, strategy: Strategy, recorder: Recorder, update: Update, state: StrategyState, steps: StepSettings

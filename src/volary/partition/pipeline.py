@@ -1,0 +1,76 @@
+"""Pipeline: each worker has some of the layers, and a batch passes them in micro-batches.
+
+Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "PipeDream", SOSP 2019; others with their schedules in
+`volary.partition.pipelining.schedules`. A worker holds and updates its layers alone; values travel forward where stages
+meet, and their gradients back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from volary.errors import SettingError
+from volary.partition._base import Part, Partition, trained_sizes
+from volary.sharding.groups import RankMesh
+from volary.sharding.holdings import Holdings
+from volary.sharding.ranges import Range
+
+if TYPE_CHECKING:
+    from torch import nn
+
+AUTO = "auto"
+EACH = 4  # micro-batches for each worker, if settings leave it open: less than a fifth of the time is lost
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineStages(Partition):
+    """Workers hold stages of layers, and together one replica of the network."""
+
+    stages: Any = AUTO  # auto: as even as can be; or the layers with which the stages after the first begin
+    micro_batches: Any = AUTO  # how many follow each other of each batch; auto: 4 for each worker
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble"] = "1f1b"  # in which order they pass the stages
+
+    needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
+    lacks: ClassVar[Mapping[str, str]] = {
+        "all sums": "with partition=pipeline a worker has the gradients of its stages alone"
+    }
+
+    def __post_init__(self) -> None:
+        names = [] if self.stages == AUTO else self.stages
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            raise SettingError(f"stages is {self.stages!r}; accepted: auto, or names of layers: [conv3, fc6]")
+        if len(set(names)) < len(names):
+            raise SettingError(f"stages is {list(names)}, which names a layer twice; accepted: different layers")
+        if self.micro_batches != AUTO and not (isinstance(self.micro_batches, int) and self.micro_batches > 0):
+            raise SettingError(f"micro_batches is {self.micro_batches!r}; accepted: auto, or a number from 1")
+
+    def mesh(self, ranks: int) -> RankMesh:
+        return RankMesh(pipeline=ranks)
+
+    def parts(self, ranks: int) -> int:
+        return 1 if self.micro_batches == AUTO else int(self.micro_batches)
+
+    def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
+        """The network, of which this rank is to hold its stages. Raises SettingError if it cannot be cut so."""
+        from volary.partition.pipelining.chain import chain_of
+        from volary.partition.pipelining.plan import StagePlan, rough_costs
+        from volary.partition.pipelining.schedules import SCHEDULES
+        from volary.partition.pipelining.staged_network import StagedNetwork
+
+        chain, schedule, mesh = chain_of(module), SCHEDULES[self.schedule], self.mesh(ranks)
+        stages = ranks * schedule.stages_each
+        if self.stages == AUTO:
+            plan = StagePlan.by_cost(chain, rough_costs(chain), stages)
+        else:
+            plan = StagePlan.by_names(chain, self.stages, stages)
+        owners = plan.owners(ranks)
+        keepers = {Range(name, 0, size): owners[name] for name, size in trained_sizes(module).items()}
+        network = StagedNetwork(
+            plan, mesh, schedule, EACH * ranks if self.micro_batches == AUTO else self.micro_batches
+        )
+        return Part(module, Holdings(rank, mesh, keepers), join=network.join, learn=network.learn)
+
+
+PARTITION = PipelineStages

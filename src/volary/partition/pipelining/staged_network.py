@@ -1,0 +1,62 @@
+"""A network of which this rank is left with some stages, and which still answers as a whole when it is evaluated."""
+
+from __future__ import annotations
+
+from itertools import chain as joined
+from typing import TYPE_CHECKING
+
+from volary.comm.groups.tensor_messages import TensorMessages
+from volary.partition.pipelining.stages import Stages
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from volary.comm.groups.group import Group
+    from volary.partition._base import Passes
+    from volary.partition.pipelining.plan import StagePlan
+    from volary.partition.pipelining.schedules import StageSchedule
+    from volary.sharding.groups import RankMesh
+
+
+class StagedNetwork:
+    """The network that `plan` cuts, as `mesh` says over ranks. micro_batches: of each batch."""
+
+    def __init__(self, plan: StagePlan, mesh: RankMesh, schedule: StageSchedule, micro_batches: int) -> None:
+        self._plan, self._mesh = plan, mesh
+        self._schedule, self._micro_batches = schedule, micro_batches
+        self._stages: Stages | None = None
+
+    def join(self, group: Group) -> TensorMessages | None:
+        """Leave this rank with its stages, in place; see `volary.partition._base.Part`. A collective call."""
+        plan, module, messages = self._plan, self._plan.chain.module, None
+        if group.size > 1:
+            parts = group.divided(self._mesh.groups("pipeline"))
+            messages = TensorMessages(parts, next(module.parameters()).device)
+        rank, workers = (0, 1) if messages is None else (messages.rank, messages.size)
+        own = {number: plan.stage(number) for number in range(rank, plan.stages, workers)}
+        self._stages = Stages(own, plan.stages, self._schedule, self._micro_batches, messages)
+        if messages is not None:
+            _leave(module, {id(one) for number in own for one in plan.tensors(number)})
+            vars(module)["forward"] = self._evaluate
+        return messages
+
+    def learn(self, passes: Passes) -> bool:
+        """Let a batch pass the stages, of all ranks that hold this replica; whether its loss was wanted."""
+        assert self._stages is not None, "the ranks have not joined"
+        return self._stages.learn(passes)
+
+    def _evaluate(self, inputs: Tensor) -> Tensor:
+        """The network's output, on all workers, which make this call together."""
+        assert self._stages is not None
+        if self._plan.chain.module.training:  # who looks for the source of a loss that is no number looks alone
+            raise RuntimeError("a worker that holds some stages has no output of its own")
+        return self._stages.evaluate(inputs)
+
+
+def _leave(module: nn.Module, kept: set[int]) -> None:
+    """Take all parameters and buffers out of `module` but those with these ids."""
+    for part in module.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, one in list(joined(tensors.items())):
+                if one is not None and id(one) not in kept:
+                    del tensors[name]
