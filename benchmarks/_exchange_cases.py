@@ -76,6 +76,10 @@ ROUGHLY: dict[str, Any] = {"strategy": LOSSY, "warm_up": QUAD}
 
 FC_1G = Case(**FC, rate="1gbit")
 FC_1G_SHARDED = Case(**FC, rate="1gbit", strategy={"partition": "sharded"})
+# DDP, too: it can train without exchange
+FC_1G_SHARDED_3 = Case(
+    **FC, rate="1gbit", strategy={"partition": {"name": "sharded", "level": 3}}, peers=("DDP", "FSDP2")
+)
 FC_UNLIMITED = Case(**FC, rate=None)
 RESNET_1G_2 = Case(**RESNET, hosts=2, rate="1gbit")
 RESNET_1G_2_ONEBIT = Case(**RESNET, hosts=2, rate="1gbit", strategy={"codec": "onebit"})

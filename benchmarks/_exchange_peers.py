@@ -11,9 +11,11 @@ import torch
 from torch import distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from _fsdp import shard_by_layer
 from volary.data.feed import Feed
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from volary.train.model import Model
 
 Hook = Callable[[DistributedDataParallel, distributed.ProcessGroup], None]
+Wrap = Callable[["Setting", nn.Module, distributed.ProcessGroup], nn.Module]
 
 CPU = torch.device("cpu")
 FUSED = {"fused": True}
@@ -42,17 +45,31 @@ def _powersgd(module: DistributedDataParallel, group: distributed.ProcessGroup) 
     module.register_comm_hook(state, powerSGD_hook)
 
 
+def _ddp(setting: Setting, module: nn.Module, group: distributed.ProcessGroup) -> nn.Module:
+    # all ranks have drawn the same parameters, and sending them would take a slow link's turn
+    parallel = DistributedDataParallel(module, process_group=group, init_sync=False, **setting.parallel)
+    setting.hook(parallel, group)
+    return parallel
+
+
+def _fsdp2(_: Setting, module: nn.Module, group: distributed.ProcessGroup) -> nn.Module:
+    shard_by_layer(module, DeviceMesh.from_group(group, "cpu"))
+    return module
+
+
 @dataclass(frozen=True)
 class Setting:
     """How a peer is set: arguments of torch.optim.SGD and of DistributedDataParallel, and its hook.
 
-    warm_up: steps until it has found its pace; DistributedDataParallel makes its buckets anew after the first.
+    warm_up: steps until it has found its pace; DistributedDataParallel makes its buckets anew after the first. wrap:
+    makes a network parallel.
     """
 
     rule: dict[str, Any] = field(default_factory=lambda: FUSED)
     parallel: dict[str, Any] = field(default_factory=lambda: TUNED)
     hook: Hook = lambda _module, _group: None
     warm_up: int = 2
+    wrap: Wrap = _ddp
 
 
 # by kind; without trials the first of each kind is taken
@@ -74,6 +91,7 @@ PEERS: dict[str, dict[str, Setting]] = {
             parallel=TUNED | {"bucket_cap_mb": ALL_MB}, hook=_powersgd, warm_up=POWERSGD_FROM + 2
         ),
     },
+    "FSDP2": {"FSDP2 by layer": Setting(rule={}, wrap=_fsdp2)},
 }
 
 
@@ -88,9 +106,7 @@ class Peers:
     def make(self, setting: Setting) -> Peer:
         """The peer that is set so. A collective call."""
         copied = deepcopy(self._module)
-        # all ranks have drawn the same parameters, and sending them would take a slow link's turn
-        module = DistributedDataParallel(copied, process_group=self._group, init_sync=False, **setting.parallel)
-        setting.hook(module, self._group)
+        module = setting.wrap(setting, copied, self._group)
         optimizer = self._session.optimizer
         return Peer(
             module,
@@ -102,7 +118,7 @@ class Peers:
 class Peer:
     """One of them: its loop, and the same without exchange."""
 
-    def __init__(self, module: DistributedDataParallel, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
+    def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
         self.module, self._optimizer, self._feed = module, optimizer, feed
 
     def run(self, steps: int) -> None:
@@ -117,6 +133,7 @@ class Peer:
             loss.item()
 
     def run_alone(self, steps: int) -> None:
-        """Train on this rank's batches only."""
+        """Train on this rank's batches only, which DistributedDataParallel can."""
+        assert isinstance(self.module, DistributedDataParallel)
         with self.module.no_sync():
             self.run(steps)

@@ -49,14 +49,17 @@ def test_killed_worker_is_named_where_the_others_wait_for_its_frames(launch):
     assert "  rank 0, 2 ended because of it" in ended.err.splitlines()
 
 
-@pytest.mark.parametrize("route", ["auto", pytest.param("ring", marks=pytest.mark.slow)])
-def test_killed_worker_that_keeps_a_share_is_named_and_resume_completes_the_run(launch, route):
-    run = launch("train", session(steps=STEPS, pace_s=0.02, route=route), "strategy.partition=sharded")
+@pytest.mark.parametrize(
+    ("route", "level"), [("auto", 1), pytest.param("ring", 1, marks=pytest.mark.slow), ("ring", 3)]
+)
+def test_killed_worker_that_keeps_a_share_is_named_and_resume_completes_the_run(launch, route, level):
+    partition = f"strategy.partition={{name: sharded, level: {level}}}"
+    run = launch("train", session(steps=STEPS, pace_s=0.02, route=route), partition)
     run.wait_for_step(25)
-    run.kill(rank=1)
+    run.kill(rank=1)  # the other waits for its sums, or for what it keeps
     ended = run.ended(at_most_s=5)
     assert ended.status == 4
-    assert "rank 1 " in ended.err.splitlines()[0] and " was killed by SIGKILL" in ended.err.splitlines()[0]
+    assert "rank 1 " in ended.err.splitlines()[0] and " was killed by SIGKILL; last step " in ended.err.splitlines()[0]
     again = launch("resume", "it")
     assert again.ended().status == 0, again.text()
     assert state(run.directory) == "finished"

@@ -404,6 +404,38 @@ class Odd(nn.Module):
         return self.last(torch.tanh(hidden))
 
 
+class Given(nn.Module):
+    """Returns its parameter itself, as what reparametrises a weight does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1.0, 1.0, 64, dtype=torch.float64).view(8, 8))
+
+    def forward(self) -> Tensor:
+        return self.weight
+
+
+class Borrowing(nn.Module):
+    """Parameters that are used elsewhere than in their layer's forward, and layers that are computed anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(FEATURES, 8).double(), nn.Linear(8, 8).double()
+        self.third, self.given, self.last = nn.Linear(8, 8).double(), Given(), nn.Linear(8, CLASSES).double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        from torch.utils.checkpoint import checkpoint
+
+        hidden = torch.tanh(self.first(inputs.double()))
+        hidden = checkpoint(self._anew, hidden, use_reentrant=False)
+        weight, twice = self.given(), self.second.weight  # read here, used after other layers
+        hidden = torch.tanh(self.third(hidden))
+        return self.last(torch.tanh(nn.functional.linear(hidden, weight @ twice)))
+
+    def _anew(self, hidden: Tensor) -> Tensor:
+        return torch.tanh(self.third(torch.tanh(self.second(hidden))))
+
+
 class Wide(nn.Module):
     """Two large layers, of 1 MiB at a width of 256 in 64 bits, and how they are used: see the names of the methods.
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 import pytest
 import torch
 
-from train._training import Quick, Trained, trained
+from train._training import Quick, Trained, made, started, trained
 from train.test_equal_workers import ROUNDING, RULES
 from train.test_sharded import FORTY, LEVEL_3, sharded
 from volary.exchange.gathering import units
 from volary.session import Session
+from volary.train.loop import train
 
 
 def sessions() -> dict[str, Session]:
@@ -29,6 +31,8 @@ def sessions() -> dict[str, Session]:
         "attention": one("Attentive", optimizer=sgd),
         "recurrent": one("Recurrent", optimizer=sgd),
         "large layers": one("Wide", optimizer=sgd, of={"width": 256}, train={"steps": 5}),
+        "used elsewhere, computed anew": one("Borrowing", optimizer=sgd),
+        "batches without samples for some": one("Exact", source={"name": "points", "samples": 41}, optimizer=sgd),
         "accumulated": one("Exact", optimizer=sgd, train={"steps": 20, "accumulate": 2}),
         "clipped by norm": one("Exact", optimizer=sgd, train={"steps": 20, "clip_norm": 0.05}),
         "clipped by value": one("Exact", optimizer=sgd, train={"steps": 20, "clip_value": 0.01}),
@@ -45,6 +49,29 @@ def freed(unit: units.Unit) -> None:
 def in_small_units() -> None:
     """Of this process: each layer is gathered alone, and nothing of it is left once it is freed."""
     units.UNIT_BYTES, units.Unit.free = 1, freed
+
+
+def sent_and_left(rank: int, world_size: int) -> tuple[float, bool]:
+    """Bytes that a step sends, of those that all parameters have; whether what others own is gone from memory."""
+    session = sharded("Wide", partition=LEVEL_3, of={"width": 512}, train={"steps": 8})
+    it = made(rank, world_size, session, disk=Quick())
+    with started(it):
+        train(it)
+        it.coordinator.group.bulletin.share("trained", 1)
+    parameters_bytes = sum(one.numel() * one.element_size() for one in it.flow.module.parameters())
+    per_step = median(row.sent_bytes for row in it.recorder.rows) / parameters_bytes
+    gathered = it.replica.contribution.keeper.gathered
+    freed_units = [unit for unit in gathered.units if unit.state == "absent" and unit.others_bytes > 2**20]
+    gone = [not unit.values[low:high].any() for unit in freed_units for low, high in unit._others if high - low > 2**17]
+    return per_step, bool(gone) and all(gone)
+
+
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_at_most_two_gathers_and_the_sums_travel_and_what_is_freed_takes_no_memory(workers, world_size):
+    once = (world_size - 1) / world_size  # of all parameters, by a ring's reduce-scatter, and by owners to all others
+    for sent, gone in workers(world_size, sent_and_left):
+        assert 1.5 * once < sent <= 3.01 * once, "votes and requests are small"
+        assert gone
 
 
 def train_all(rank: int, world_size: int) -> dict[str, Trained]:

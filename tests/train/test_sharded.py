@@ -168,19 +168,20 @@ def test_a_worker_s_optimiser_remembers_its_share_alone(workers):
 CODECS = [*(name for name in CODEC_ROOM.names() if name != "none"), {"large.*": "onebit", "*": "none"}]
 
 
-def by_codec(rank: int, world_size: int) -> dict[str, list[float]]:
+def by_codec(rank: int, world_size: int, partition: dict[str, Any]) -> dict[str, list[float]]:
     """The losses of each step, by codec."""
     row_blocks.LARGE_BYTES = 2**13  # of this process: the two large layers may travel as factors
     found = {}
     for codec in CODECS:
-        one = sharded("Wide", partition=LEVEL_2, of={"bits": 32}, source=FORTY, strategy={"codec": codec})
+        one = sharded("Wide", partition=partition, of={"bits": 32}, source=FORTY, strategy={"codec": codec})
         found[str(codec)] = trained(rank, world_size, one, f"codec {codec}".replace("*", ""), disk=Quick()).losses
     return found
 
 
-def test_every_codec_encodes_what_goes_to_owners(workers):
+@pytest.mark.parametrize("partition", [LEVEL_2, LEVEL_3], ids=["level 2", "level 3"])
+def test_every_codec_encodes_what_goes_to_owners(workers, partition):
     alone = trained(0, 1, session("Wide", of={"bits": 32}, source=FORTY), disk=Quick()).losses
-    for found in workers(2, by_codec):
+    for found in workers(2, by_codec, partition):
         for codec, losses in found.items():
             assert losses[:1] == pytest.approx(alone[:1], rel=1e-4), codec
             assert losses[-1] < losses[0], codec

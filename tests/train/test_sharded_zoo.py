@@ -9,14 +9,18 @@ import torch
 
 from train._training import CODE, Quick, Trained, trained
 from train.test_equal_workers import ROUNDING, RULES
-from train.test_sharded import LEVEL_1, LEVEL_2, RING, SHARED
+from train.test_sharded import LEVEL_1, LEVEL_2, LEVEL_3, RING, SHARED
 from volary.session import Session
 
 IMAGES = {"name": "synthetic", "shape": (1, 20, 20), "classes": 5, "samples": 38, "kind": "blobs"}
 TOKENS = {"name": "synthetic", "shape": (7,), "classes": 11, "samples": 38, "kind": "tokens"}
 SMALL_GPT = {"layers": 2, "heads": 2, "width": 16, "dropout": 0.0}
 SMALL_LSTM = {"hidden": 12, "dropout": 0.0}
-WAYS = [{"exchange": RING, "partition": LEVEL_2}, {"exchange": SHARED, "partition": LEVEL_1}]
+WAYS = [
+    {"exchange": RING, "partition": LEVEL_2},
+    {"exchange": SHARED, "partition": LEVEL_1},
+    {"exchange": RING, "partition": LEVEL_3},
+]
 
 
 def of(network: dict[str, Any], source: dict[str, Any], optimizer: dict[str, Any], strategy: dict[str, Any]) -> Session:

@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
 Phase = Literal["evaluate", "forward", "backward"]
 Use = tuple[Phase, int]  # of the unit with this number
+ROOM = 9 / 8  # of what the largest unit takes: small ones beside it do not drive it out
 MOST_AHEAD = 8  # units that are looked at for what is gathered ahead of time
 
 
 class GatheredParameters:
     """Parameters of which each value is with its owner, and with others while they use it. A collective call.
 
-    named: in the network's order. What others own of all units that are here takes no more memory than of the largest,
-    unless several are in use at once. So small units stay, and what forward has used last is still here when backward
-    begins. What follows what is learned from the uses before. Used from the training thread, but for `updated`.
+    named: in the network's order. What others own of all units that are here takes about as much memory as of the
+    largest, unless several are in use at once. So small units stay, and what forward has used last is still here when
+    backward begins. What follows what is learned from the uses before. `updated` is called from any thread, the rest
+    from the training thread.
     """
 
     def __init__(self, group: Group, named: Sequence[tuple[str, Parameter]], holdings: Holdings) -> None:
@@ -40,7 +42,7 @@ class GatheredParameters:
                 for unit, memory in zip(self.units, bytes_of, strict=True)
             ],
         )
-        self.room_bytes = max(one.others_bytes for one in self.units)
+        self.room_bytes = int(ROOM * max(one.others_bytes for one in self.units))
         self._rank = holdings.rank
         self._by_name = {name: unit for unit in self.units for name, _ in unit.named}
         self._by_gate = {id(unit.gate): unit for unit in self.units}
@@ -171,9 +173,13 @@ class GatheredParameters:
         missing = sum(unit.others_bytes for unit in self._held) + wanted.others_bytes - self.room_bytes
         if keep and sum(unit.others_bytes for unit in free) < missing:
             return False
-        for unit in free:
-            if missing <= 0:
-                break
-            self._free(unit)
-            missing -= unit.others_bytes
+        gone: list[Unit] = []
+        while free and missing > 0:
+            gone.append(free.pop(0))
+            missing -= gone[-1].others_bytes
+        for unit in reversed(gone):
+            if missing + unit.others_bytes <= 0:  # small, and there is room without it
+                missing += unit.others_bytes
+            else:
+                self._free(unit)
         return missing <= 0

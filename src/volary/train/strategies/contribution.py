@@ -21,7 +21,7 @@ from volary.exchange.gradients.contributions import (
 )
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 from volary.exchange.overlap.delayed import DelayedKeeper
-from volary.naming import named_modules, named_parameters
+from volary.naming import is_compiled, named_modules, named_parameters
 from volary.train.agreement import votes
 from volary.train.agreement.agreed_plan import compare_plan, describe
 from volary.train.agreement.votes import Agreed, Vote
@@ -129,6 +129,7 @@ class ContributionBuffers(Generic[Kind]):
         self.slots = sorted(self.buckets.slots, key=lambda slot: place[id(slot.parameter)])  # as forward uses them
         self._seen = deque[tuple[ParcelTimes, int]](maxlen=2 * len(self.buckets.chunks))
         parts = named_modules(module)
+        self._compiled = any(map(is_compiled, module.modules()))
         self._scripted = [name or "the network" for name, part in parts if isinstance(part, torch.jit.ScriptModule)]
 
     @property
@@ -152,6 +153,8 @@ class ContributionBuffers(Generic[Kind]):
             return "all gradients are summed in one operation"
         if self._scripted:
             return f"{self._scripted[0]} is TorchScript, which reads its parameters where nobody can wait for them"
+        if self.keeper.gathered is not None and self._compiled:
+            return "compiled code reads parameters of all layers, which partition.level=3 frees layer by layer"
         odd = [slot.name for slot in self.buckets.slots if slot.parameter.stride() != slot.view.stride()]
         return f"{odd[0]} does not lie densely in memory" if odd else ""
 
