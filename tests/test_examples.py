@@ -57,3 +57,20 @@ def test_image_classification_is_launched_saves_and_is_resumed_by_its_own_argume
     # each worker's loss is of its own share; what is held out, each sees all of
     right = [re.findall(r"epoch \d: .* (\d+\.\d%) right", said) for said in (first + second, alone)]
     assert right[0] == right[1] and len(right[1]) == 4
+
+
+FIGURES = {  # of what a script prints last: whether it has learnt what its data have in them
+    "belief_network": (r"accuracy ([\d.]+)", lambda accuracy: accuracy > 0.95),
+    "autoencoder": (r"error ([\d.]+), of what was blanked out ([\d.]+)", lambda error, blank: error < blank / 3),
+    "word_vectors": (r"same kind: ([\d.]+)", lambda alike: alike > 0.9),
+    "tabular": (", ".join([r"([\d.]+)"] * 6), lambda *shares: sorted(shares)[4:] == sorted([shares[1], shares[4]])),
+}
+
+
+@pytest.mark.slow  # some seconds each
+@pytest.mark.parametrize("name", FIGURES)
+def test_what_learns_without_a_teacher_and_what_explains_itself_reach_their_figures(name):
+    pattern, reached = FIGURES[name]
+    said, _ = run(str(EXAMPLES / name / "distributed.py"))
+    figures = re.search(pattern, said.splitlines()[-1]).groups()
+    assert reached(*map(float, figures)), said
