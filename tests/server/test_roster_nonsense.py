@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from server._play import FIRST_SERVER, Play, every
 from volary.comm.control.errors import BadMessage
 from volary.server.protocol.messages import (
+    Again,
     Ask,
     Beat,
     Computed,
@@ -27,6 +28,7 @@ NONSENSE = [
     Computed(0, 1.0, True),
     Computed(-1, 1.0, True),
     Done(5),
+    Again(0),
     Done(2**63),
     Evaluated(1, 0, [1.0]),
     Figures(1, {}, 1.0),

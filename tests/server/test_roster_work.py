@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server._play import FIRST_SERVER, MODELS, Play, every
-from volary.server.protocol.messages import Ask, Beat, Close, Computed, Contribution, Done, Learn, Leave
+from volary.comm.control.errors import BadMessage
+from volary.server.protocol.messages import Again, Ask, Beat, Close, Computed, Contribution, Done, Learn, Leave
 
 ELASTIC = MODELS[1:]
 
@@ -34,6 +35,47 @@ def test_where_workers_keep_step_each_is_told_the_samples_of_all_batches_before_
     play.to_the_end(Random(1))
     told = {(task.clock, task.samples) for rank in range(3) for task in play.heard(rank, Learn)}
     assert told == set(enumerate(37 * epoch + start for epoch in range(2) for start in range(0, 37, 8)))
+
+
+def test_workers_may_learn_from_a_batch_again_whether_or_not_the_next_one_is_given_out_already():
+    play = Play("bsp", workers=2, samples=32)
+    for rank in (0, 1, 0):  # the first asks ahead
+        play.asked[rank] = 0
+        play.ask(rank)
+    for rank in (0, 1):
+        assert play.turn(rank)
+    given = play.tasks[0].popleft()
+    for rank in (0, 1):
+        play.say(rank, Again(1))
+        assert play.tasks[rank].popleft().portions == []
+        play.say(rank, Computed(1, 1.0, True, counted=4.0, carries=True))
+        play.say(rank, Done(1))
+    again = play.closings[1]
+    assert again.contributions == (Contribution(0, 1), Contribution(1, 1))
+    assert (again.scale, again.samples, play.roster.steps) == (1.0, 8, 1), "no sample counts twice"
+    (moved,) = play.tasks[0]
+    assert (moved.clock, moved.portions) == (2, given.portions)
+    play.asked[0] = play.asked[1] = 0
+    play.to_the_end()
+    assert play.roster.outcome == "finished", play.roster.failure
+    assert play.learnt() == every(32, 1)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_worker_that_learns_again_where_another_does_not_ends_the_run(first):
+    play = Play("bsp", workers=2, samples=32)
+    for rank in (0, 1):
+        play.ask(rank)
+        assert play.turn(rank)
+
+    def go_on() -> None:
+        play.ask(1)
+        play.say(1, Computed(1, 1.0, True))
+
+    steps = [lambda: play.say(0, Again(1)), go_on]
+    steps[first]()
+    with pytest.raises(BadMessage, match="taken more or fewer steps with a batch than other workers have"):
+        steps[1 - first]()
 
 
 @settings(max_examples=60, deadline=None)

@@ -154,6 +154,77 @@ def weighed(worker: Any) -> dict[str, Any]:
     return {"state": model.state_dict(), "losses": torch.stack(losses)}
 
 
+def gan(worker: Any, every: int = 1, *, apart: bool = True, detached: bool = True, clips: bool = False) -> Any:
+    """A judge learns from a batch, then what makes up samples, by the updated judge, in every batch or some of them."""
+    torch.manual_seed(3)
+    maker = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, FEATURES)).double()
+    judge = nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), nn.Linear(6, 1)).double()
+    of_maker = torch.optim.Adam(maker.parameters(), lr=0.02)
+    of_judge = torch.optim.SGD(judge.parameters(), lr=0.1, momentum=0.9)
+    if apart:
+        maker, of_maker = worker.distribute(maker, of_maker)
+        judge, of_judge = worker.distribute(judge, of_judge)
+    else:
+        worker.distribute(nn.ModuleList([maker, judge]), of_maker, of_judge)
+    score, norms = nn.functional.binary_cross_entropy_with_logits, []
+    feed, number = worker.feed(points(26), batch_size=BATCH), 0
+    for _ in range(3):
+        for inputs, _ in feed:
+            number += 1
+            made = maker(inputs[:, :2])
+            of_judge.zero_grad()
+            real, fake = judge(inputs), judge(made.detach() if detached else made)
+            (score(real, torch.ones_like(real)) + score(fake, torch.zeros_like(fake))).backward()
+            if clips:
+                norms.append(worker.clip_grad_norm_(judge, 0.2))
+            of_judge.step()
+            if number % every == 0:
+                of_maker.zero_grad()
+                fake = judge(maker(inputs[:, :2]))
+                score(fake, torch.ones_like(fake)).backward()
+                if clips:
+                    norms.append(worker.clip_grad_norm_(maker.parameters(), 0.1))
+                of_maker.step()
+    found = {"state": {**maker.state_dict(prefix="0."), **judge.state_dict(prefix="1.")}}
+    return found | ({"norms": torch.stack(norms)} if norms else {})
+
+
+def inner(worker: Any, times: int = 3) -> dict[str, Any]:
+    """Several steps with each batch, of one optimiser; the last batch is one worker's."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9))
+    losses, feed = [], worker.feed(points(25), batch_size=BATCH)
+    for _ in range(2):
+        for inputs, targets in feed:
+            for _ in range(times):
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+            losses.append(worker.mean(loss.detach()))
+    return {"state": model.state_dict(), "losses": torch.stack(losses)}
+
+
+def kept_aside(worker: Any) -> dict[str, Any]:
+    """Two optimisers of a model, of which one steps with every second batch, by the gradients of both."""
+    model = network()
+    first = torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9)
+    second = torch.optim.Adam(model[2].parameters(), lr=0.02)
+    worker.distribute(model, first, second)
+    number, feed = 0, worker.feed(points(24), batch_size=BATCH)
+    for _ in range(3):
+        for inputs, targets in feed:
+            number += 1
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            first.step()
+            first.zero_grad()
+            model(inputs)  # which is looked at
+            if number % 2 == 0:
+                second.step()
+                second.zero_grad()
+    return {"state": model.state_dict()}
+
+
 def early(worker: Any) -> dict[str, Any]:
     """Over servers values come as they are needed whatever the loop says."""
     model = network()
@@ -199,6 +270,11 @@ LOOPS = {
     "optimisers of two types, of which one wants whole parameters": partial(two_types, second=torch.optim.Adafactor),
     "a closure": closing,
     "passes over batches of which little counts": weighed,
+    "a GAN": gan,
+    "a GAN whose maker steps with every third batch, in one module": partial(gan, every=3, apart=False),
+    "a GAN that is clipped, whose judge reaches its maker": partial(gan, clips=True, detached=False),
+    "several steps with each batch": inner,
+    "gradients that are kept for a later batch": kept_aside,
     "early updates": early,
     "clipped": clipped,
     "clipped in passes": partial(clipped, passes=3),
@@ -268,16 +344,17 @@ def test_two_models_in_steps_of_several_passes_are_resumed_bit_for_bit(workers):
     assert all(torch.equal(resumed_weights[name], values) for name, values in weights.items())
 
 
-def apart(worker: Any, *, passes: bool) -> None:
-    """Two models of which the first takes its step before the second has its backward pass, or instead of it."""
+def apart(worker: Any, how: str) -> None:
+    """Two models of which the first takes its step before the second has its backward pass."""
     first, second = network(), network()
     of_first, of_second = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (first, second))
-    worker.distribute(first, second, of_first, of_second)
+    worker.distribute(first, second, of_first, of_second, passes=2 if how == "passes" else 1)
     for inputs, targets in worker.feed(points(8), batch_size=BATCH):
+        loss = nn.functional.cross_entropy(second(inputs), targets)
         nn.functional.cross_entropy(first(inputs), targets).backward()
         of_first.step()
-        if passes:
-            nn.functional.cross_entropy(second(inputs), targets).backward()
+        if how != "passes":
+            loss.backward()
 
 
 def clipping(rank: int, world_size: int, how: str) -> None:
@@ -302,20 +379,21 @@ def test_clipping_that_comes_too_late_ends_the_run_with_why(workers, how, words)
         workers(2, clipping, how)
 
 
-def train_apart(rank: int, world_size: int, passes: bool) -> None:
-    own_served(rank, world_size, partial(apart, passes=passes), {"workers": 1})
+def train_apart(rank: int, world_size: int, how: str, consistency: str) -> None:
+    own_served(rank, world_size, partial(apart, how=how), {"workers": 1, "consistency": consistency})
 
 
 @pytest.mark.parametrize(
-    ("passes", "words"),
+    ("how", "consistency", "words"),
     [
-        (True, r"backward\(\) was called after optimizer.step\(\) of the same batch, and servers make one update of"),
-        (False, "1 of 2 optimisers have taken a step with a batch, and servers make one update of it"),
+        ("again", "async", r"backward\(\) was called after optimizer.step\(\) of the same batch, and servers make one"),
+        ("again", "bsp", r"backward\(\) was called after some optimisers' steps, on a loss that was computed before"),
+        ("passes", "bsp", "some optimisers have taken a step with a batch, and others have not; accepted with"),
     ],
 )
-def test_models_that_are_not_updated_together_end_the_run_with_why(workers, passes, words):
+def test_turns_of_a_batch_that_cannot_be_end_the_run_with_why(workers, how, consistency, words):
     with pytest.raises(SettingError, match=words):
-        workers(2, train_apart, passes)
+        workers(2, train_apart, how, consistency)
 
 
 def test_what_is_no_one_update_of_a_batch_is_refused_in_a_sentence_each():

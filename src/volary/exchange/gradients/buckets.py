@@ -82,6 +82,7 @@ class Gradients(Buckets):
             for bucket in self.all
             for slot in bucket.slots
         ]
+        self._taken_alone = False  # what `take` has taken, and no other gradient
         self._open()
 
     def close(self) -> list[ParameterSlot]:
@@ -100,7 +101,7 @@ class Gradients(Buckets):
         for slot in self.slots:
             if slot.chunks[0].bucket.payload is not None:
                 continue
-            if slot.left == self.passes and slot.parameter.grad is not None:
+            if slot.left == self.passes and slot.parameter.grad is not None and not self._taken_alone:
                 self._take(slot)
             elif slot.left == self.passes:
                 bucket = slot.chunks[0].bucket
@@ -127,6 +128,20 @@ class Gradients(Buckets):
                 bucket.payload.drop()
             for slot in own:
                 slot.left = self.passes
+
+    def wait(self) -> None:
+        """Let gradients stay with their parameters, none of which is part of factors, until `take` takes them."""
+        self.remove()
+        self._taken_alone = True
+        self.passes += 1  # more than there are: what was taken leaves with `close`
+        self._open()
+
+    def take(self, ids: Container[int]) -> None:
+        """Take the gradients of parameters with these ids, which `wait`."""
+        for slot in self.slots:
+            if id(slot.parameter) in ids and slot.left == self.passes and slot.parameter.grad is not None:
+                self._take(slot)
+                slot.left -= 1
 
     def deliver(self) -> None:
         """Give every parameter what was agreed."""

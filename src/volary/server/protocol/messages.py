@@ -110,6 +110,16 @@ class Computed(_Message, frozen=True):
     carries: bool = False
 
 
+class Again(_Message, frozen=True):
+    """The contribution `clock` learns from the samples of the one before it once more, in a loop of one's own.
+
+    Answered by its Learn, without portions. If some were given for that clock, they are of the one after it, and its
+    Learn follows.
+    """
+
+    clock: int
+
+
 class Done(_Message, frozen=True):
     """All of the contribution `clock` is held by all replicas; or there was none, as the portion is empty.
 
@@ -229,7 +239,8 @@ class Learn(_Message, frozen=True):
     """Learn from `portions`, which are pushed as one, the contribution `clock`. samples: that the run learns from
     before it; where workers do not keep step, those of the updates so far.
 
-    oldest: the least update that the parameters must hold that it is computed with. settled: the worker's newest
+    portions: none if it learns Again. oldest: the least update that the parameters must hold that it is computed with.
+    settled: the worker's newest
     contribution that is in an update, or in none for ever.
     """
 
@@ -360,6 +371,7 @@ class Acknowledged(_Message, frozen=True):
 Hello: TypeAlias = WorkerHello | ServerHello
 FromMember: TypeAlias = (
     Ask
+    | Again
     | Computed
     | Done
     | Evaluated

@@ -203,6 +203,11 @@ class RunProgress:
             case Saved():
                 self.snapshots.own_saved(rank, report)
 
+    def again(self, rank: int, clock: int, now: float) -> None:
+        """A worker learns from the same samples again. Raises BadMessage if it cannot with this contribution."""
+        for learn in self.work.again(rank, clock, now):
+            self._outgoing.to_worker(rank, learn)
+
     def take_from_server(self, number: int, report: Kept | PartialNorms | Saved) -> None:
         """A server reports on updates and snapshots. Raises BadMessage if it was asked for no such thing."""
         match report:

@@ -11,6 +11,7 @@ from volary.comm.control.service import Replies
 from volary.run.control.requests import Request
 from volary.server.protocol.messages import (
     Acknowledged,
+    Again,
     Ask,
     AskSave,
     Beat,
@@ -273,6 +274,8 @@ class Roster:
             case Leave():
                 self._outgoing.dismiss(member.peer, End("it wanted to leave"))
                 self._worker_gone(member.rank, "left", "has left", now)
+            case Again() if self._progress is not None:
+                self._progress.again(member.rank, report.clock, now)
             case Over():
                 self._loop_over(member, now)
             case AskSave():

@@ -14,6 +14,8 @@ from volary.server.roster.portions import Portions
 
 NOTHING_COUNTED = "no target of a batch counted, as each is ignored: it changed nothing"  # a warning, once in a run
 
+_OTHER_STEPS = "taken more or fewer steps with a batch than other workers have"
+
 Steps = Callable[[float], int]  # portions of a contribution, by the seconds that one takes; 0: nobody knows yet
 
 
@@ -21,14 +23,15 @@ Steps = Callable[[float], int]  # portions of a contribution, by the seconds tha
 class Task:
     """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be.
 
-    lost: samples of it that could not be read. rates: see `Closing`. counted, waits, carries: see `Computed`; finite:
-    the loss of what waits is a number. clip: see `Done`.
+    again: it learns from those of the one before. lost: samples of it that could not be read. rates: see `Closing`.
+    counted, waits, carries: see `Computed`; finite: the loss of what waits is a number. clip: see `Done`.
     """
 
     contribution: Contribution
     portions: list[Portion]
     stolen_from: list[int]
     began_at: float
+    again: bool = False
     computed: bool = False
     done: bool = False
     lost: int = 0
@@ -91,6 +94,7 @@ class WorkScheduler:
         self.settled: dict[int, int] = {}
         self._newest = 0, steps(0.0)  # clock that was given, and portions of its contributions
         self._step_s: dict[int, float] = {}  # by worker, what a portion took it last
+        self._repeated = set[int]()  # open clocks at which workers learn again
         self.lost: dict[int, int] = {}
 
     @property
@@ -151,13 +155,34 @@ class WorkScheduler:
         if clock is None:
             return None
         taken = [taken for _ in range(self._portions_at(clock)) if (taken := self.portions.take(worker))]
-        portions = [each.portion for each in taken]
         victims = [each.victim for each in taken if each.victim is not None]
-        contribution = Contribution(worker, clock)
-        self._tasks[contribution] = Task(contribution, portions, victims, now)
+        return self._begun(Task(Contribution(worker, clock), [each.portion for each in taken], victims, now))
+
+    def _begun(self, task: Task) -> Learn:
+        worker, clock = task.contribution.worker, task.contribution.clock
+        self._tasks[task.contribution] = task
         self._next[worker] = clock + 1
         settled = self.settled.get(worker, -1)
-        return Learn(clock, portions, self._samples_before(portions), self._closer.oldest(clock), settled)
+        return Learn(clock, task.portions, self._samples_before(task.portions), self._closer.oldest(clock), settled)
+
+    def again(self, worker: int, clock: int, now: float) -> list[Learn]:
+        """Contribution `clock` is without samples of its own; those that were given for it are of the one after it.
+
+        Raises BadMessage if it is computed or not the newest, or unless all workers do so, who keep step.
+        """
+        task, after = self._tasks.get(Contribution(worker, clock)), self._next.get(worker, 0)
+        if not self.portions.plan.in_step or clock != after - (task is not None) or (task and task.computed):
+            raise BadMessage(f"rank {worker} learns again with its contribution {clock}, which has samples of its own")
+        if any(one.contribution.clock == clock and one.computed and not one.again for one in self._tasks.values()):
+            raise BadMessage(f"rank {worker} has {_OTHER_STEPS}")
+        self._repeated.add(clock)
+        self.take_part(worker, now)
+        next_clock = self._closer.next_clock(worker, now)
+        assert next_clock == after, "workers that keep step have all clocks, one after the other"
+        repeated = self._begun(Task(Contribution(worker, clock), [], [], now, again=True))
+        if task is None:
+            return [repeated]
+        return [repeated, self._begun(Task(Contribution(worker, next_clock), task.portions, task.stolen_from, now))]
 
     def _samples_before(self, portions: Sequence[Portion]) -> int:
         """Samples that the run learns from before these: where all keep step, of the batches before, closed or not."""
@@ -188,6 +213,8 @@ class WorkScheduler:
             return iter(())
         if task.computed:
             raise BadMessage(f"rank {worker} computed its contribution {clock} twice")
+        if clock in self._repeated and not task.again:
+            raise BadMessage(f"rank {worker} has {_OTHER_STEPS}")
         if not 0 <= lost <= task.samples:
             raise BadMessage(f"rank {worker} has lost {lost} samples of its contribution {clock}, of {task.samples}")
         task.counted = task.samples - lost if counted is None else counted
@@ -236,6 +263,7 @@ class WorkScheduler:
         lost = sum(self._tasks[one].lost for one in step.contributions)
         counted = sum(self._tasks[one].counted for one in step.contributions)
         newest = max(step.contributions, key=lambda one: one.clock, default=None)
+        self._repeated.difference_update(one.clock for one in (*step.contributions, *step.left_out))
         rates = self._tasks[newest].rates if newest is not None else ()
         clips = {one: clip for one in (*step.contributions, *step.left_out) if (clip := self._tasks[one].clip)}
         clip = self._clip or next(iter(clips.values()), None)

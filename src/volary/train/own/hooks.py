@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
@@ -120,13 +120,20 @@ class OptimizerHooks(Generic[Hooked]):
 class PassHooks:
     """Sees forward and backward passes of models, where nothing may have a gradient before it is known that one comes.
 
-    reached: called by each output of a model that backward comes to, with autograd's number of the backward pass.
+    entering: called before each forward that may be trained on. reached: called by each output of a model that backward
+    comes to, with autograd's number of the backward pass.
     """
 
-    def __init__(self, models: Sequence[nn.Module], recorder: Recorder, reached: Callable[[int], None]) -> None:
-        self._recorder, self._reached = recorder, reached
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        recorder: Recorder,
+        entering: Callable[[], None],
+        reached: Callable[[int], None],
+    ) -> None:
+        self._recorder, self._entering, self._reached = recorder, entering, reached
         self._hooks: list[RemovableHandle] = []
-        for one in models:
+        for one in (part for model in models for part in _called(model)):
             self._hooks += [one.register_forward_pre_hook(self._enter), one.register_forward_hook(self._computed)]
 
     def close(self) -> None:
@@ -135,8 +142,11 @@ class PassHooks:
             hook.remove()
 
     def _enter(self, _model: nn.Module, _inputs: Any) -> None:
-        # an evaluation between two steps is progress too, however long it takes
-        self._recorder.enter("forward" if torch.is_grad_enabled() else "evaluate")
+        if torch.is_grad_enabled():
+            self._entering()
+            self._recorder.enter("forward")
+        else:  # between two steps that is progress too, however long it takes
+            self._recorder.enter("evaluate")
 
     def _computed(self, _model: nn.Module, _inputs: Any, outputs: Any) -> None:
         if not torch.is_grad_enabled():
@@ -148,3 +158,12 @@ class PassHooks:
 
     def _in_backward(self, _: Tensor) -> None:
         self._reached(torch._C._current_graph_task_id())  # a model may have several outputs
+
+
+def _called(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the model; of a list or dictionary of modules, which has no forward, those that it holds."""
+    if isinstance(model, torch.nn.ModuleList | torch.nn.ModuleDict):
+        for part in model.children():
+            yield from _called(part)
+    else:
+        yield model

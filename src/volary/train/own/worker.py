@@ -81,10 +81,10 @@ class Worker:
     ) -> Tensor:
         """Clip gradients as torch.nn.utils.clip_grad_norm_ does, between `backward` and `optimizer.step`.
 
-        parameters: those of one model, or the model; over servers of all. Returns the norm before, a scalar. With
-        early_update and over servers it waits for all gradients, and parameters are updated after that. Raises BadInput
-        where no step is of all workers, and SettingError for some of a model's parameters, a step behind, or over
-        servers if the steps before were not clipped.
+        parameters: those of one model, or the model; over servers those of all optimisers that step next. Returns the
+        norm before, a scalar. With early_update and over servers it waits for all gradients, and parameters are updated
+        after that. Raises BadInput where no step is of all workers, and SettingError for some of a model's parameters,
+        a step behind, or over servers if the steps before were not clipped.
         """
         if isinstance(parameters, torch.nn.Module):
             parameters = parameters.parameters()

@@ -15,6 +15,7 @@ from volary.data.batching.batch import Batch
 from volary.data.reader import SamplePlaces
 from volary.data.sample_reader import SampleReader
 from volary.server.protocol import messages
+from volary.server.protocol.messages import Portion
 from volary.train.agreement.votes import not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
 from volary.train.not_finite import origin
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from volary.consistency._base import Consistency
     from volary.data.samples import Samples
     from volary.network.flow import Flow
-    from volary.server.protocol.messages import Portion
     from volary.server.protocol.norms import ClipNorm
     from volary.sharding.epochs import Epochs
     from volary.train.recording.histograms import Histograms
@@ -99,6 +99,7 @@ class ByRoster:
         self._loss, self._lost, self._counted, self._wanted, self._loss_known = 0.0, 0, 0.0, True, True
         self._empty = False  # nothing of the contribution at hand is this worker's
         self._reported = False  # the roster knows that it is computed
+        self._again = False  # the next task learns from the same samples
         consistency = settings.consistency
         # the loop has not said whether it clips: the first contribution waits for that, and others as the one before
         self.may_clip = settings.seed is None and consistency.has_common_step and consistency.pushes is Push.GRADIENT
@@ -182,6 +183,14 @@ class ByRoster:
         else:
             self._replica.before_backward(last=part.last, counted=self._worth)
         return self._wanted and finite
+
+    def again(self) -> None:
+        """Learn from the contribution's samples once more: the next task has parameters with its update, and no parts.
+
+        A user's own loop calls it, where each contribution is of one part, and all workers do.
+        """
+        self._again = True
+        self._work.again(self._learn.clock + 1)
 
     def passes_again(self) -> None:
         """A backward pass of the part at hand is the last, after others of it: gradients leave with it."""
@@ -267,8 +276,13 @@ class ByRoster:
 
     def _contribution(self, task: messages.Learn) -> Iterator[Task]:
         own_loop = self._settings.seed is None
-        self._portions = [portion for portion in task.portions if own_loop or portion.start < portion.end]
-        self._empty = all(portion.start == portion.end for portion in self._portions)
+        again, self._again = self._again, False
+        if again:
+            self._portions = [Portion(one.number, one.epoch, one.end, one.end) for one in self._portions]
+            self._carried = None if self._empty else 0
+        else:
+            self._portions = [portion for portion in task.portions if own_loop or portion.start < portion.end]
+            self._empty = all(portion.start == portion.end for portion in self._portions)
         if not self._portions:
             self._work.done(task.clock)
             return
@@ -277,8 +291,8 @@ class ByRoster:
         if self._settings.seed is not None:
             seed_contribution(self._settings.seed, self._recorder.rank, task.clock)
         self._loss, self._lost, self._counted, self._wanted, self._loss_known = 0.0, 0, 0.0, True, True
-        self._unread, self._reported = self._portions, False
-        self._learn = LearnTask(self._parts(), task.clock, task.samples, task.oldest)
+        self._unread, self._reported = [] if again else self._portions, False
+        self._learn = LearnTask(iter(()) if again else self._parts(), task.clock, task.samples, task.oldest)
         yield self._learn
 
     def _parts(self) -> Iterator[MicroBatch]:

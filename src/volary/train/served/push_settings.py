@@ -28,12 +28,14 @@ Made = Callable[[Sequence["Memory"], Callable[["Chunk"], None]], "Contributions"
 class PushSettings:
     """How contributions are made. passes: of backward, before gradients leave. weight: the factor of gradients.
 
+    wait: gradients do, with their parameters, until the replica takes some.
     skips: gradients that no codec can encode are left out, with a warning. update: of this worker's own parameters, if
     contributions are what that changes.
     """
 
     passes: int
     weight: Callable[[], float] = lambda: 1.0
+    wait: bool = False
     skips: bool = False
     update: LocalUpdate | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import torch
 
 from volary.codec import ROOM as CODECS
 from volary.comm.sums.route import Memory
+from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.representations import representation_in
 from volary.exchange.servers.keeper import ServerKeeper
@@ -56,12 +57,14 @@ class ServedReplica:
         residuals: Callable[[Keeper], Residuals],
         held: Callable[[int, float], None],
     ) -> None:
-        self._recorder, self._update = recorder, pushes.update
+        self._recorder, self._update, self._takes = recorder, pushes.update, pushes.wait
         self._fetch_every = strategy.consistency.fetch_every
         self._asks_ahead = strategy.consistency.asks_ahead
         memory, made = [_memory(plan, link[0]) for plan in layout.plans], pushes.made
         self._contributions = made(strategy.consistency, module, layout)(memory, self._leave)
         buckets = self._contributions.buckets
+        if self._takes and isinstance(buckets, Gradients):
+            buckets.wait()
         self._encoding = pushes.encoding(layout, self._warn)
         self._statistics = [Statistics(layout, number) for number in layout.buffer_chunks]
         pulls = strategy.exchange.pulls
@@ -111,12 +114,16 @@ class ServedReplica:
         """The bytes sent and received, by codec; all of them go to servers or come from them."""
         return self._keeper.traffic
 
-    def begin(self, task: LearnTask) -> None:
-        """A contribution begins: from now on parameters are read that are as new as the model wants."""
+    def begin(self, task: LearnTask, *, computed: bool = False) -> None:
+        """A contribution begins: from now on parameters are read that are as new as the model wants.
+
+        computed: its forward is over, which has changed buffers.
+        """
         self._clock, self._snapshot, self._samples = task.clock, (0, {}), task.samples
         self._leaves = False
         self._keeper.begin(task.clock, task.oldest)
-        self._wait(lambda: self._keeper.pull_rest(self._slices.buffers))
+        if not computed:
+            self._wait(lambda: self._keeper.pull_rest(self._slices.buffers))
         for gate in self._awaited:
             self._wait_for(gate)
         if not self._contributions.lazy:  # it is about to change more than its gradients
@@ -138,6 +145,12 @@ class ServedReplica:
         self._backward_s = time.perf_counter()
         if last:
             self._begin_to_leave()
+
+    def take(self, ids: Container[int]) -> None:
+        """Let the gradients of parameters with these ids be in the contribution, where they stay until then."""
+        buckets = self._contributions.buckets
+        assert isinstance(buckets, Gradients)
+        buckets.take(ids)
 
     def update(self) -> None:
         """Update this worker's own parameters, if contributions are what that changes."""
@@ -214,7 +227,7 @@ class ServedReplica:
 
     def _name_missing(self, missing: Sequence[ParameterSlot]) -> None:
         """Say once of parameters that they got no gradient: servers leave them as they are, unless others have one."""
-        if names := [slot.name for slot in missing if slot.name not in self._named]:
+        if names := [slot.name for slot in missing if slot.name not in self._named and not self._takes]:
             self._named.update(names)
             self._warn(missing_text(names, f"on rank {self._recorder.rank}; counted as zero there"))
 

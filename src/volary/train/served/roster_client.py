@@ -12,6 +12,7 @@ import msgspec
 from volary.comm.control.errors import ConnectionLost
 from volary.errors import NotSaved, PeerLost, Stopped, VolaryError
 from volary.server.protocol.messages import (
+    Again,
     Ask,
     AskSave,
     Clipped,
@@ -68,6 +69,7 @@ class RosterClient:
         self._clipping: int | None = None  # the contribution whose norm is waited for
         self._decision = ClipDecision(self._say)
         self._dropped = -1  # the newest contribution that was
+        self._again = -1  # that which learns again
         self._oldest_ahead = 0
         self._newest: Learn | None = None
         self._ended = threading.Event()
@@ -109,7 +111,10 @@ class RosterClient:
             if isinstance(task, End):
                 self._end(task)
                 return
-            if not isinstance(task, Leave | Rate):
+            again = isinstance(task, Learn) and task.clock == self._again
+            if again and isinstance(task, Learn) and task.portions:
+                continue  # it was given before the roster knew, and comes as the next one
+            if not (again or isinstance(task, Leave | Rate)):
                 self._say(Ask())  # ahead: the next is here when this one is done
             if not (isinstance(task, Learn) and (self._going or self.is_dropped(task.clock))):
                 yield task
@@ -166,6 +171,11 @@ class RosterClient:
         if waits:
             self._decision.open(clock)
         self._say(Computed(clock, loss if finite else 0.0, finite, lost, rates, counted, waits, carries))
+
+    def again(self, clock: int) -> None:
+        """Let contribution `clock`, the next task, learn from the samples of the one before it once more."""
+        self._again = clock
+        self._say(Again(clock))
 
     def done(self, clock: int, waited_s: float = 0.0) -> None:
         """A contribution is held, or there is none. waited_s: for parameters, before it. From any thread."""

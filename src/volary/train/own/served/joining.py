@@ -13,7 +13,7 @@ from volary.errors import Stopped
 from volary.server.protocol.messages import WorkerHello
 from volary.train.agreement.agreed_plan import describe
 from volary.train.own.served.model import FollowedRates
-from volary.train.own.served.steps import Distributing, ServedSteps
+from volary.train.own.served.steps import ServedSteps
 from volary.train.served.by_roster import LearningSettings
 from volary.train.served.layout import cut_network
 from volary.train.served.push_settings import PushSettings
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from volary.train.member.process import Membership
     from volary.train.own.served.model import ServedModel
     from volary.train.own.served.portions import LoopPortions
+    from volary.train.own.served.turns import Distributing
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
     from volary.train.served.roster_client import RosterClient
@@ -58,9 +59,10 @@ class LoopJoining:
         module, settings = self.model.module, self.model.settings
         self.recorder.starting("waiting for the servers")
         self.recorder.enter("exchange")
-        samples = portions.epochs.batch_size * self.how.passes
+        # of gradients that wait for their optimiser's step no factors are kept
+        samples = 0 if self.how.waits(strategy.consistency) else portions.epochs.batch_size * self.how.passes
         layout = cut_network(strategy, module, samples, elementwise=settings.elementwise)
-        self._share_network(describe(layout.plans, layout.chunk_mb))
+        self._share_network(samples, describe(layout.plans, layout.chunk_mb))
         facts = self.facts | network_facts(module, layout)
         groups = enumerate(zip(settings.kinds, settings.groups, strict=True))
         facts |= {f"optimizer, group {number}": f"{kind} {group}" for number, (kind, group) in groups}
@@ -71,14 +73,14 @@ class LoopJoining:
                 raise Stopped("the run is over")
             return self._begun(stack, work, layout, welcome.restore)
 
-    def _share_network(self, plan: list[str]) -> None:
+    def _share_network(self, samples: int, plan: list[str]) -> None:
         """Servers and all other workers begin with the network of rank 0, and these with its order of samples."""
         member, settings, module = self.member, self.model.settings, self.model.module
         key = member.directory.key()
         with closing(KeyedStore.at(member.host, member.port, key, member.server_life, LAST_RESORT_S)) as board:
             if member.place.leads:
                 begins = self.portions.begin()
-                write_network(member.directory.path, module, settings, self.portions.epochs.batch_size, plan, begins)
+                write_network(member.directory.path, module, settings, samples, plan, begins)
                 board.set(HERE, b"")
             else:
                 board.wait([HERE])
@@ -94,7 +96,11 @@ class LoopJoining:
             recorder=recorder,
             module=self.model.module,
             layout=layout,
-            pushes=PushSettings(passes=consistency.steps() * self.how.passes, weight=lambda: steps.weight),
+            pushes=PushSettings(
+                passes=consistency.steps() * self.how.passes,
+                weight=lambda: steps.weight,
+                wait=self.how.waits(consistency),
+            ),
             learning=LearningSettings(
                 consistency=consistency,
                 epochs=portions.epochs,

@@ -10,8 +10,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch e
 
 from volary.comm.groups.group import Group
 from volary.consistency._base import Push
-from volary.errors import BadInput, SettingError
-from volary.naming import named_parameters
+from volary.errors import BadInput
 from volary.server.protocol.norms import ClipNorm
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.own.hooks import OptimizerHooks, PassHooks
@@ -23,7 +22,8 @@ from volary.train.own.rank_copy import RankCopy
 from volary.train.own.served.joining import LoopJoining
 from volary.train.own.served.model import ServedModel
 from volary.train.own.served.position import RosterPosition, portions_of
-from volary.train.own.served.steps import NEEDED, Distributing
+from volary.train.own.served.steps import NEEDED
+from volary.train.own.served.turns import Distributing
 from volary.train.own.together import total
 from volary.train.served.saver import RosterSaver
 
@@ -69,7 +69,7 @@ class ServedLoop:
         self._held.callback(self._watching.close)
         self._given: tuple[list[nn.Module], list[Optimizer]] = [], []  # to `distribute`
         self._model: ServedModel | None = None
-        self._how = Distributing(1, 1, summed=False)
+        self._how = Distributing(1, (), summed=False)
         self._fed: tuple[tuple[Any, int | None, bool | None], LoopFeed] | None = None
         self._position: RosterPosition | None = None  # in what is fed
         self._steps: ServedSteps | None = None
@@ -116,7 +116,7 @@ class ServedLoop:
                 "samples others would learn from again; accepted: consistency=bsp or local (push_every of async adds "
                 "up), or passes=1"
             )
-        how = Distributing(passes, len(all_optimizers) + len(optimizers), summed=summed)
+        how = Distributing(passes, (*all_optimizers, *optimizers), summed=summed)
         if known and (how.passes, how.summed) != (self._how.passes, self._how.summed):
             raise BadInput(
                 "worker.distribute was given other passes or another loss than before, and servers make one update of "
@@ -134,7 +134,12 @@ class ServedLoop:
         self._model = model
         hooks = OptimizerHooks([model], lambda: self.steps, self._recorder, strict=True)
         self._watching.callback(hooks.close)
-        passes = PassHooks(model.models, self._recorder, lambda number: self.steps.in_backward(number))
+        passes = PassHooks(
+            model.models,
+            self._recorder,
+            lambda: None if self._steps is None else self._steps.entering(),
+            lambda number: self.steps.in_backward(number),
+        )
         self._watching.callback(passes.close)
         own = RankCopy(model.module, lambda: "" if self._steps is None else self._steps.own_copy, self._recorder)
         self._watching.callback(own.close)
@@ -155,15 +160,9 @@ class ServedLoop:
             )
         if not (max_norm > 0 and kind > 0):
             raise BadInput(f"worker.clip_grad_norm_ was given {max_norm}, norm {kind}; accepted: above 0")
-        given = {id(one) for one in parameters}
-        trained = [pair for model in self.models for pair in named_parameters(model) if pair[1].requires_grad]
-        if missing := [name for name, one in trained if id(one) not in given]:
-            raise SettingError(
-                f"worker.clip_grad_norm_ was given parameters without {missing[0]}, and servers find the norm of an "
-                "update's whole gradient; accepted with exchange=server: all parameters of all models"
-            )
-        like = trained[0][1]
-        return torch.tensor(self.steps.clip(ClipNorm(max_norm, kind)), dtype=like.dtype, device=like.device)
+        optimizers = [] if self._model is None else self._model.clipped(parameters)
+        norm = self.steps.clip(ClipNorm(max_norm, kind), optimizers)
+        return torch.tensor(norm, dtype=parameters[0].dtype, device=parameters[0].device)
 
     def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed:
         if self._fed is not None:

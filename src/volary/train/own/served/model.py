@@ -11,7 +11,7 @@ from volary.train.own.model.contents import Contents, as_one
 from volary.train.served.server.loop_optimizer import LoopOptimizer, plain
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
 
@@ -41,6 +41,18 @@ class ServedModel:
                 "exchange=server: optimisers that worker.distribute was given, before the first batch"
             )
 
+    def clipped(self, parameters: Sequence[Tensor]) -> list[Optimizer]:
+        """The optimisers that update these parameters, of any shapes. Raises SettingError for a part of one's."""
+        given = {id(one) for one in parameters}
+        found = [one for one in self.optimizers if given & ids_of(one)]
+        held = set[int]().union(*map(ids_of, found or self.optimizers))
+        if missing := [name for name, one in named_parameters(self.module) if id(one) in held - given]:
+            raise SettingError(
+                f"worker.clip_grad_norm_ was given parameters without {missing[0]}, and servers find the norm of an "
+                "update's whole gradient; accepted with exchange=server: all that the optimisers update which step next"
+            )
+        return found
+
     def refuse_changed(self) -> None:
         """Raise SettingError if the model is another than servers have."""
         if changed := self.contents.changed():
@@ -48,6 +60,11 @@ class ServedModel:
                 f"{changed}, and servers have the model as worker.distribute was given it; accepted with "
                 "exchange=server: such changes before that"
             )
+
+
+def ids_of(optimizer: Optimizer) -> set[int]:
+    """The ids of all parameters of an optimiser."""
+    return {id(one) for group in optimizer.param_groups for one in group["params"]}
 
 
 class FollowedRates:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from volary.consistency._base import Push
 from volary.errors import BadInput, SettingError, Stopped
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.model.losses import StepLoss, loss_of_backward
+from volary.train.own.served.model import ids_of
+from volary.train.own.served.turns import OptimizerTurns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from volary.train.coordinator import LearnTask, MicroBatch, Outcome
     from volary.train.own.model.share import Weighed
     from volary.train.own.served.model import ServedModel
+    from volary.train.own.served.turns import Distributing
     from volary.train.recording.recorder import Recorder
     from volary.train.served.by_roster import ByRoster
     from volary.train.served.replica import ServedReplica
@@ -30,21 +35,13 @@ if TYPE_CHECKING:
 NEEDED = "exchange=server needs worker.distribute(model, optimizer) and a loop over worker.feed(data)"
 
 
-@dataclass(frozen=True)
-class Distributing:
-    """How a loop takes its steps: backward passes and optimisers of each. summed: the loss is a sum over samples."""
-
-    passes: int
-    optimizers: int
-    summed: bool
-
-
 class ServedSteps:
     """The steps of a loop, from the first batch to the end; see `HookedSteps`. held: closed with `close`.
 
     A batch is at hand from when it is given out until the next one is. What is not computed of it by then counts as
-    computed, without gradients. Servers make one update per batch, once all optimisers have stepped; with several
-    passes, one update per as many batches, and all gradients leave with the last of them.
+    computed, without gradients. Servers make one update per batch, once all optimisers have stepped, and another one
+    for each turn in which the loop learns from it again; with several passes, one update per as many batches, and all
+    gradients leave with the last of them.
     """
 
     def __init__(
@@ -66,7 +63,9 @@ class ServedSteps:
         self._now: MicroBatch | None = None  # at hand
         self._how = how
         self._computed = self._left = self._ended = self._ends_epoch = False  # left: what is computed of the batch has
-        self._stepped = set[int]()  # optimisers that have, with the batch at hand
+        self._turns = OptimizerTurns(how.optimizers)
+        self._repeats, self._waits = how.repeats(consistency), how.waits(consistency)
+        self._made_with = 1.0  # the weight of gradients that wait
         self._weighed: float | None = None  # what counts of it
         self._part_of_all: Weighed | None = None  # that as a part of what counts of it on all workers
         self._backward = -1  # the newest, by autograd's number
@@ -126,7 +125,7 @@ class ServedSteps:
             self._now = part = self._in_step(next(self._parts))
             self._computed, self._left, self._weighed, self._part_of_all = False, False, None, None
             self._ends_epoch = self._coordinator.ends_epoch
-            self._stepped.clear()
+            self._turns.begin_batch()
             self._recorder.enter("forward")
             self._first.begin(fed=True)
             yield part.inputs
@@ -147,8 +146,9 @@ class ServedSteps:
         of_all: adds up the counts of all workers, where gradients of several batches are added up before servers have
         them; else the roster does.
         """
-        if self._now is None or self._computed:
+        if self._now is None or (self._computed and not self._turns.begun):
             raise BadInput("worker.weigh without a batch, or after its backward; accepted with exchange=server: before")
+        self.entering()
         self._weighed = count if self._now.count else 0.0
         if self._how.summed:
             return
@@ -158,19 +158,17 @@ class ServedSteps:
             self._now = self._coordinator.weighed(self._now, self._weighed)
 
     def in_backward(self, number: int) -> None:
-        """Backward `number` comes to a model. Raises BadInput without a batch, SettingError after its step."""
+        """Backward `number` comes to a model. Raises BadInput without a batch, SettingError for another turn of it."""
         if self._now is None:
             raise BadInput(f"backward without a batch; {NEEDED}")
         if number == self._backward:  # it has begun before
             return
-        if self._stepped or self._left:
-            raise SettingError(
-                "backward() was called after optimizer.step() of the same batch, and servers make one update of a "
-                "batch; accepted with exchange=server: all backward passes of a batch before its optimisers' steps, or "
-                "exchange=allreduce"
-            )
+        if self._turns.begun or self._left:
+            self._begin_again()
+        if self._waits:
+            self._weigh_waiting()
         self._backward, self._passed = number, self._passed + 1
-        last = self._now.last and self._passed >= self._passes
+        last = self._now.last and self._passed >= self._passes and not self._waits
         if not self._computed:
             loss = loss_of_backward()
             if loss is not None:
@@ -188,24 +186,75 @@ class ServedSteps:
             self._now = self._coordinator.weighed(self._now, weight * self._coordinator.batch_size, weight)
         self._coordinator.computed(replace(self._now, last=last), loss if loss is not None and isfinite(loss) else None)
 
+    def entering(self) -> None:
+        """A forward begins: it is computed with what optimisers have done since the last one."""
+        if self._turns.begun and not self._left and self._repeats:
+            self._complete()
+
+    def _begin_again(self) -> None:
+        """Another turn of the batch at hand begins. Raises Stopped if the run ends, SettingError."""
+        if not self._repeats:
+            raise SettingError(
+                "backward() was called after optimizer.step() of the same batch, and servers make one update of it; "
+                "accepted with exchange=server: all backward passes of a batch before its optimisers' steps, or "
+                "consistency=bsp with passes=1, or exchange=allreduce"
+            )
+        if not self._left:
+            raise SettingError(
+                "backward() was called after some optimisers' steps, on a loss that was computed before these, or "
+                "without calling a distributed model itself; accepted with exchange=server: such a call after the step"
+            )
+        self._coordinator.again()
+        if (task := next(self._tasks, None)) is None:
+            self._ended = True
+            raise Stopped("the run was asked to end")
+        self._task, self._computed, self._left = task, False, False
+        self._turns.begin_again()
+        self._replica.begin(task, computed=True)
+
     def before(self, optimizer: Optimizer, models: Sequence[ServedModel], *, closing: bool, top_level: bool) -> None:
         """Servers update, unless workers update their own. Raises SettingError for an optimiser that servers lack."""
         if self.updates:
             return
         for model in models:
             model.refuse_other(optimizer)
+        if self._waits and self._now is not None:
+            if self._left and not self._turns.has_left(optimizer):
+                self._begin_again()
+            if not self._left:
+                self._take(optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None  # servers update, or nobody does
+
+    def _take(self, optimizer: Optimizer) -> None:
+        """The gradients of the optimiser's parameters are in the update that servers make of this turn."""
+        self._weigh_waiting()
+        if not self._computed:
+            self._compute(None, last=False)
+        self._replica.take(ids_of(optimizer))
+
+    def _weigh_waiting(self) -> None:
+        """Gradients that wait get the weight of those that they are added to. Raises SettingError if that is none."""
+        before, self._made_with = self._made_with, self.weight
+        if before == self.weight:
+            return
+        waiting = list(self._turns.gradients)
+        if waiting and self.weight:
+            torch._foreach_mul_(waiting, before / self.weight)
+        elif any(one.count_nonzero() for one in waiting):
+            raise SettingError(
+                "gradients whose optimiser took no step with their batch are added to those of one of which this "
+                "worker has no samples; accepted with exchange=server: zero_grad() before, or larger batches"
+            )
 
     def after(self, optimizer: Optimizer, models: Sequence[ServedModel], *, top_level: bool) -> None:
         """Count a step of an optimiser that servers have. Raises BadInput if it is a second one, or without a batch."""
         if not any(model.has(optimizer) for model in models):
             return
-        if self._now is None or id(optimizer) in self._stepped:
+        if self._now is None or not self._turns.step(optimizer):
             raise BadInput(f"optimizer.step() twice, or without a batch; {NEEDED}")
-        self._stepped.add(id(optimizer))
-        if len(self._stepped) == self._how.optimizers and not self._left:
+        if self._turns.all_have and not self._left:
             self._complete()
         else:
             self._recorder.enter("between steps")
@@ -214,13 +263,14 @@ class ServedSteps:
         """This worker's: no optimiser that servers can have goes by it."""
         return loss
 
-    def clip(self, clip: ClipNorm) -> float:
+    def clip(self, clip: ClipNorm, optimizers: Sequence[Optimizer]) -> float:
         """Have servers clip the update of the batch at hand; returns the norm of its gradient before.
 
-        It waits for what other workers learn from of it. Raises BadInput without a backward pass, or after a step, and
-        SettingError if the loop did not clip before.
+        optimizers: those that step next, whose parameters have that gradient. It waits for what other workers learn
+        from of the batch. Raises BadInput without a backward pass, or after a step, and SettingError if the loop did
+        not clip before.
         """
-        if self._now is None or self._task is None or not self._passed or self._stepped or self._left:
+        if self._now is None or self._task is None or not self._passed or self._turns.begun or self._left:
             raise BadInput(
                 "worker.clip_grad_norm_ was called twice in a step, or without a backward pass; accepted with "
                 "exchange=server: between backward() and optimizer.step()"
@@ -231,16 +281,19 @@ class ServedSteps:
                 "nothing clips; accepted with exchange=server: in every step, with max_norm=float('inf') where nothing "
                 "is to be clipped"
             )
-        self._complete(clip)
+        self._complete(clip, optimizers)
         with self._recorder.waiting():
             return self._work.norm(self._task.clock)
 
-    def _complete(self, clip: ClipNorm | None = None) -> None:
-        """The gradients of the batch at hand are all made."""
+    def _complete(self, clip: ClipNorm | None = None, clipped: Sequence[Optimizer] = ()) -> None:
+        """The gradients of the batch at hand are made. clipped: the optimisers that step with them, before they do."""
         assert self._now is not None and self._task is not None
         self._first.end(nan)
         if not self._computed:
             self._compute(None, last=self._now.last)
+        for optimizer in clipped if self._waits else ():
+            self._take(optimizer)
+        self._turns.leave(clipped)
         self._backward, self._passed, self._left = -1, 0, True
         if self._now.last:
             self._coordinator.complete(self._task, clip)
@@ -250,9 +303,9 @@ class ServedSteps:
 
     def save(self) -> None:
         """Have the run saved after this step. Raises SettingError within one, or within a period of `local`."""
-        stepped = len(self._stepped) == self._how.optimizers
-        if self._now is not None and not self._elastic and not (stepped and self._now.last):
-            after = "optimizer.step()" if not stepped else "the last step of a period of local"
+        self.entering()
+        if self._now is not None and not self._elastic and not (self._turns.begun and self._now.last):
+            after = "optimizer.step()" if not self._turns.begun else "the last step of a period of local"
             raise SettingError(f"worker.save was called within what workers push at once; accepted: after {after}")
         self._replica.settle()
         with self._recorder.waiting():
@@ -286,14 +339,13 @@ class ServedSteps:
         return self._coordinator.weighed(part, share * self._coordinator.batch_size, weight)
 
     def _pass_on(self) -> None:
-        """The batch at hand is over. Raises SettingError if some optimisers have stepped, and others have not."""
+        """The batch at hand is over. Raises SettingError if only some optimisers have stepped, where all must."""
         if self._now is None:
             return
-        if 0 < len(self._stepped) < self._how.optimizers:
+        if self._turns.begun and not (self._left or self._repeats):
             raise SettingError(
-                f"{len(self._stepped)} of {self._how.optimizers} optimisers have taken a step with a batch, and "
-                "servers make one update of it; accepted with exchange=server: each takes a step with each batch, or "
-                "exchange=allreduce"
+                "some optimisers have taken a step with a batch, and others have not; accepted with exchange=server: "
+                "each takes a step with each batch, or consistency=bsp with passes=1, or exchange=allreduce"
             )
         if self._left:
             pass

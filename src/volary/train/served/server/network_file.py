@@ -46,20 +46,21 @@ class _Tensor(msgspec.Struct, frozen=True):
 class LoopNetwork(msgspec.Struct, frozen=True):
     """The header of the file. linear: names of the fully connected layers. plan: what the first worker pushes.
 
-    order: of its samples, as `ReplayedOrder` takes it.
+    samples: of all workers, whose gradients it pushes at once; 0: of which none leave as factors. order: of its
+    samples, as `ReplayedOrder` takes it.
     """
 
     modules: list[str]
     linear: list[str]
     tensors: list[_Tensor]
     optimizer: LoopOptimizer
-    batch_size: int
+    samples: int
     plan: list[str]
     order: bytes = b""
 
 
 def write_network(
-    folder: Path, module: nn.Module, optimizer: LoopOptimizer, batch_size: int, plan: Sequence[str], order: bytes = b""
+    folder: Path, module: nn.Module, optimizer: LoopOptimizer, samples: int, plan: Sequence[str], order: bytes = b""
 ) -> None:
     """Write the network as it is now, how it is updated, and what decides the order of samples. Raises OSError."""
     modules = [name for name, _ in named_modules(module)]
@@ -76,7 +77,7 @@ def write_network(
         [name for name, part in named_modules(module) if id(part) in linear],
         described,
         optimizer,
-        batch_size,
+        samples,
         list(plan),
         order,
     )

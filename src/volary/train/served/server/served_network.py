@@ -86,7 +86,7 @@ def awaited_network(
     spare_the_compiler()
     module, said = read_network(directory.path)
     elementwise = said.optimizer.elementwise
-    layout = cut_network(strategy, module, said.batch_size, elementwise=elementwise)
+    layout = cut_network(strategy, module, said.samples, elementwise=elementwise)
     if describe(layout.plans, layout.chunk_mb) != said.plan:
         raise SettingError("this network's gradients are cut otherwise on servers than on workers: please report it")
     local = strategy.consistency.pushes is Push.DIFFERENCE
