@@ -10,7 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from volary.data.idle import refuse_idle_workers
+from volary.errors import VolaryError
 from volary.partition import ROOM
+from volary.session.spec import Session
 from volary.sharding.ranges import Range
 
 RANKS = 3
@@ -71,3 +74,16 @@ def test_sharded_gives_each_rank_about_as_many_values_of_what_travels_together()
     assert sum(kept) == 1_001_000 and max(kept) - min(kept) < 100
     assert Range("bias", 0, 320) in holdings[0].owned, "whole cache lines"
     assert all(len(ranks) == 1 for ranks in holdings[0].keepers.values())
+
+
+@pytest.mark.parametrize(("name", "fewest"), [("data", 4), ("tensor", 1)])
+def test_a_batch_has_a_sample_for_each_share_and_not_for_each_worker(name, fewest):
+    strategy = {"workers": 4, "partition": name}
+    assert (
+        Session(network="lenet", data={"source": "digits", "batch_size": fewest}, strategy=strategy).strategy.shares
+        == fewest
+    )
+    refuse_idle_workers(fewest, fewest, fewest)
+    if fewest > 1:
+        with pytest.raises(VolaryError, match=f"batch_size is {fewest - 1}; accepted: {fewest} or more"):
+            Session(network="lenet", data={"source": "digits", "batch_size": fewest - 1}, strategy=strategy)

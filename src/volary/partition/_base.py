@@ -121,7 +121,7 @@ class Partition(Protocol):
 
     def parts(self, ranks: int) -> int:
         """Into how many parts so many ranks cut each batch, of which each has a sample at least."""
-        return self.mesh(ranks).samples(0).count
+        return self.mesh(ranks).shares
 
     @abstractmethod
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:

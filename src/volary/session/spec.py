@@ -243,6 +243,11 @@ class Strategy:
         return self.workers + self.servers
 
     @property
+    def shares(self) -> int:
+        """In how many shares workers have a batch; those that hold parts of one replica have the same."""
+        return int(self.partition.mesh(self.workers).shares)
+
+    @property
     def replicas_equal(self) -> bool:
         """Whether all workers have the same parameters after each step, and have all of them."""
         whole = "all parameters" not in self.partition.lacks

@@ -42,6 +42,11 @@ class RankMesh:
         """The number of ranks."""
         return math.prod(astuple(self))
 
+    @property
+    def shares(self) -> int:
+        """In how many shares the ranks have each batch."""
+        return self.data * self.shard
+
     def groups(self, *axes: Axis) -> Sequence[Sequence[int]]:
         """The ranks that differ along no other axis, together: each rank once, to divide a group by."""
         found: dict[tuple[int, ...], list[int]] = {}

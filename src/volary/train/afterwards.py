@@ -65,7 +65,7 @@ def check_session(session: Session) -> Summary:
         model = build_model(session, device)
     warnings = try_session(session, model, device, workers, started=False).warnings
     feed = Feed(model.samples, session.data.batch_size, shuffle=False)
-    refuse_idle_workers(workers, session.data.batch_size, feed.samples)
+    refuse_idle_workers(session.strategy.shares, session.data.batch_size, feed.samples)
     session.data.batch.build(feed, Recorder(0))
     return Summary(
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),

@@ -208,7 +208,7 @@ def _first_and_last(session: Session, samples: Samples | Stream) -> list[int]:
 
 def _share(session: Session) -> int:
     """How many samples a worker has in a pass, if all have as many."""
-    return session.data.batch_size // (session.strategy.workers * session.train.accumulate)
+    return session.data.batch_size // (session.strategy.shares * session.train.accumulate)
 
 
 def _read(session: Session, samples: Samples | Stream, numbers: list[int]) -> tuple[Tensor, Tensor]:

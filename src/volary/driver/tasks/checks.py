@@ -50,4 +50,4 @@ def check_input(task: Task) -> None:
         writable(str(task.checkpoint.path))
     if isinstance(task, Session) and hasattr(task.data.source, "count"):
         count = task.data.source.count("train")
-        refuse_idle_workers(task.strategy.workers, task.data.batch_size, count)
+        refuse_idle_workers(task.strategy.shares, task.data.batch_size, count)
