@@ -16,6 +16,7 @@ from volary.session.script import Script
 from volary.session.surviving import survives
 
 SERVER = {"name": "server", "servers": 2}
+LEVEL_3 = {"name": "sharded", "level": 3}
 
 
 def made(strategy: dict[str, Any], **more: Any) -> Session:
@@ -65,6 +66,18 @@ def test_every_model_goes_with_servers(consistency, servers):
             "as they come",
         ),
         ({"exchange": SERVER}, {"data": {"batch": "auto"}}, "are handed out; accepted: fixed"),
+        (
+            {"partition": LEVEL_3},
+            {"data": {"batch": "auto"}},
+            "compute with it; accepted: fixed, or partition.level=2",
+        ),
+        (
+            {"partition": LEVEL_3, "exchange": SERVER},
+            {},
+            "accepted: exchange=allreduce, with route auto, ring or shared",
+        ),
+        ({"partition": LEVEL_3, "consistency": "local"}, {}, "each worker updates all parameters; accepted: consiste"),
+        ({"partition": LEVEL_3 | {"level": 4}}, {}, "partition.level: is 4; accepted: one of: 1, 2, 3"),
     ],
 )
 def test_what_does_not_go_together_is_refused(strategy, more, sentence):

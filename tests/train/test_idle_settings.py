@@ -135,3 +135,17 @@ def test_over_servers_a_codec_that_no_layer_takes_is_told(workers):
         f"strategy.codec=onebit has no effect: {SMALL}, so all values travel as they are"
     ]
     assert not [text for texts in ([large], *others) for each in texts for text in each if "no effect" in text]
+
+
+def in_shared_memory(rank: int, world_size: int) -> list[str]:
+    strategy = {"partition": {"name": "sharded", "level": 3}, "exchange": {"name": "allreduce", "route": "shared"}}
+    one = trained(rank, world_size, session("Exact", train={"steps": 2}, strategy=strategy))
+    return [data["text"] for data in one.events("warning")]
+
+
+def test_sharing_out_parameters_that_are_in_shared_memory_once_is_told(workers):
+    first, others = workers(2, in_shared_memory)
+    (told,) = [text for text in first if "level" in text]
+    assert told.startswith("strategy.partition.level=3 saves no more than level 1: workers of one machine add ")
+    assert "and parameters are there once for all of them; accepted, if that is too much: exchange.route=ring" in told
+    assert not [text for text in others if "level" in text]

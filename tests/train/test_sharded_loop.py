@@ -46,3 +46,12 @@ def test_a_loop_that_looks_at_gradients_is_told_what_is_accepted():
     with pytest.raises(SettingError, match=r"its share of the gradients alone; accepted: early_update=true"):
         Script(program="mine.py", strategy={"workers": 2, **SHARED})
     assert Script(program="mine.py", strategy={"workers": 2, **SHARED}, early_update=True).early_update
+
+
+def test_a_loop_may_look_at_all_parameters_which_level_3_has_only_to_compute():
+    with pytest.raises(SettingError, match=r"only to compute with it; accepted: partition.level=2 with early_update"):
+        Script(
+            program="mine.py",
+            strategy={"workers": 2, "partition": {"name": "sharded", "level": 3}},
+            early_update=True,
+        )
