@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
@@ -39,8 +40,16 @@ class Passes(Protocol):
         """The samples, (count, ...)."""
         ...
 
+    def waiting(self) -> AbstractContextManager[None]:
+        """Around a wait for other ranks: it counts as such."""
+        ...
+
     def through(self, module: nn.Module, x: Tensor) -> Tensor:
         """What `module`, a part of the network, makes of `x`, of any shape, computed as precisely as is set."""
+        ...
+
+    def turn_back(self) -> None:
+        """What this rank computes from now on is a backward pass, until something goes `through` a module again."""
         ...
 
     def loss_of(self, output: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,6 +83,9 @@ def whole_batch(passes: Passes) -> bool:
 class Part:
     """What one rank runs. holdings: who keeps which values of the trained parameters of `module`, and of what is cut.
 
+    told: how values travel between parts (`route`), and when parameters are updated (`update`), in words; empty: as the
+    exchange says.
+
     Ranks along the mesh's axes `data` and `shard` have samples of their own, and exchange contributions; ranks along
     the others hold one replica together, learn from the same samples, and vote as one.
 
@@ -91,6 +103,7 @@ class Part:
     absent: Callable[[], Tensor] | None = None
     join: Callable[[Group], PartGroup | None] = lambda _: None
     learn: Callable[[Passes], bool] = whole_batch
+    told: Mapping[str, str] = field(default_factory=dict)
     frees_gradients: bool = False
     frees_parameters: bool = False
 
@@ -122,6 +135,12 @@ class Partition(Protocol):
     def parts(self, ranks: int) -> int:
         """Into how many parts so many ranks cut each batch, of which each has a sample at least."""
         return self.mesh(ranks).shares
+
+    def planned(self, module: nn.Module, ranks: int, inputs: Callable[[int], Tensor]) -> Mapping[str, Any]:
+        """Settings that this network decides for so many ranks, by name, in plain values: asked of one rank, before
+        `part` is of all. inputs: samples of one of so many parts of a batch. Raises what the network's code raises.
+        """
+        return {}
 
     @abstractmethod
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:

@@ -7,7 +7,7 @@ meet, and their gradients back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,7 +18,7 @@ from volary.sharding.holdings import Holdings
 from volary.sharding.ranges import Range
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 AUTO = "auto"
 EACH = 4  # micro-batches for each worker, if settings leave it open: less than a fifth of the time is lost
@@ -52,11 +52,24 @@ class PipelineStages(Partition):
     def parts(self, ranks: int) -> int:
         return 1 if self.micro_batches == AUTO else int(self.micro_batches)
 
+    def planned(self, module: nn.Module, ranks: int, inputs: Callable[[int], Tensor]) -> Mapping[str, Any]:
+        """The layers with which stages begin, by what a micro-batch costs in each. Raises SettingError."""
+        from volary.partition.pipelining.chain import chain_of
+        from volary.partition.pipelining.plan import StagePlan, counted_costs
+        from volary.partition.pipelining.schedules import SCHEDULES
+
+        stages = ranks * SCHEDULES[self.schedule].stages_each
+        if self.stages != AUTO or stages == 1:
+            return {}
+        chain = chain_of(module)
+        costs = counted_costs(chain, inputs(self._micro_batches(ranks)))
+        return {"stages": StagePlan.by_cost(chain, costs, stages).names}
+
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
         """The network, of which this rank is to hold its stages. Raises SettingError if it cannot be cut so."""
         from volary.partition.pipelining.chain import chain_of
         from volary.partition.pipelining.plan import StagePlan, rough_costs
-        from volary.partition.pipelining.schedules import SCHEDULES
+        from volary.partition.pipelining.schedules import SCHEDULES, timetable
         from volary.partition.pipelining.staged_network import StagedNetwork
 
         chain, schedule, mesh = chain_of(module), SCHEDULES[self.schedule], self.mesh(ranks)
@@ -67,10 +80,18 @@ class PipelineStages(Partition):
             plan = StagePlan.by_names(chain, self.stages, stages)
         owners = plan.owners(ranks)
         keepers = {Range(name, 0, size): owners[name] for name, size in trained_sizes(module).items()}
-        network = StagedNetwork(
-            plan, mesh, schedule, EACH * ranks if self.micro_batches == AUTO else self.micro_batches
-        )
-        return Part(module, Holdings(rank, mesh, keepers), join=network.join, learn=network.learn)
+        micro_batches = self._micro_batches(ranks)
+        network = StagedNetwork(plan, mesh, schedule, micro_batches)
+        idle = timetable(schedule, ranks, micro_batches).bubble
+        told = {
+            "route": f"between stages, of which the next ones begin with {', '.join(plan.names)}",
+            "update": f"once {micro_batches} micro-batches have passed; workers wait {idle:.0%} of the time or more",
+        }
+        holdings = Holdings(rank, mesh, keepers)
+        return Part(module, holdings, join=network.join, learn=network.learn, told=told if plan.names else {})
+
+    def _micro_batches(self, ranks: int) -> int:
+        return EACH * ranks if self.micro_batches == AUTO else int(self.micro_batches)
 
 
 PARTITION = PipelineStages

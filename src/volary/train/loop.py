@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -116,11 +117,17 @@ class _Passes:
     def share(self) -> float:
         return self.part.weight
 
+    def waiting(self) -> AbstractContextManager[None]:
+        return self.it.recorder.waiting()
+
     def through(self, module: nn.Module, x: Tensor) -> Tensor:
         self.it.recorder.enter("forward")
         with self.it.precision.casting():
             y: Tensor = module(x)
         return y
+
+    def turn_back(self) -> None:
+        self.it.recorder.enter("backward")
 
     def loss_of(self, output: Tensor) -> tuple[Tensor, Tensor]:
         try:

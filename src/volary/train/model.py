@@ -32,6 +32,8 @@ from volary.train.update.parameter_factors import FactorsByName
 from volary.train.update.uncompiled import spare_the_compiler
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from volary.data.samples import Samples, Split
     from volary.network.criterion import Criterion
     from volary.session.spec import Session
@@ -66,6 +68,15 @@ class Model:
         nothing = torch.empty(0, dtype=torch.int64)
         _, targets = self.samples.first() if isinstance(self.samples, Stream) else self.samples.fetch(nothing)
         return max(1, prod(targets.shape[1:]))
+
+    def some_inputs(self, parts: int) -> Tensor:
+        """Inputs (samples, ...) of as many samples as one of so many parts of a batch has, or of all; at least one."""
+        count = max(1, self.session.data.batch_size // parts)
+        if isinstance(self.samples, Stream):
+            inputs = self.samples.first()[0][:count]
+        else:
+            inputs = self.samples.fetch(torch.arange(min(count, len(self.samples))))[0]
+        return inputs.to(next(self.module.parameters()).device)
 
     def flow(self, name: str, absent: Callable[[], torch.Tensor] | None = None) -> Flow:
         """A flow of this network: what turns inputs and targets into a loss. absent: see `Flow`."""

@@ -122,6 +122,12 @@ def test_code_that_cannot_be_followed_is_one_link_and_a_network_of_it_refused(mo
     assert not vars(module).keys() - vars(type(module)()).keys(), "it is as before"
 
 
+def test_a_layer_that_runs_again_begins_links_of_different_names():
+    chain = chain_of(built("lstm")[0])
+    assert [link.name for link in chain.links] == ["embedding", "dropout", "lstm", "dropout:2", "decoder"]
+    assert (chain.place("dropout"), chain.place("dropout:2")) == (1, 3)
+
+
 class Switching(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(x, 0.5, self.training)

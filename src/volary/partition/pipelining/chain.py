@@ -8,6 +8,7 @@ something else in training than in evaluation, is one link, too.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,16 +24,15 @@ _NO_TENSORS = ("size", "dim", "numel", "getattr", "__len__")  # what they give i
 
 @dataclass(frozen=True)
 class ChainLink:
-    """Part of a chain. layers: their names, one at least. nodes: of the network's graph. gives: what the next reads."""
+    """Part of a chain. layers: their names, one at least. nodes: of the network's graph. gives: what the next reads.
 
+    name: that of its first layer; of one that runs again with how often it has by then, as `dropout:2`.
+    """
+
+    name: str
     layers: Sequence[str]
     nodes: Sequence[fx.Node]
     gives: fx.Node
-
-    @property
-    def name(self) -> str:
-        """The name of its first layer."""
-        return self.layers[0]
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,8 @@ class Chain:
     def _found(self, name: str) -> tuple[int, bool]:
         """The link with this layer, and whether that is its first one."""
         for number, link in enumerate(self.links):
+            if link.name == name:
+                return number, True
             for layer in link.layers:
                 if layer == name or layer.startswith(f"{name}."):
                     return number, layer == link.layers[0]
@@ -166,13 +168,16 @@ def _links(graph: fx.Graph, modules: dict[str, nn.Module]) -> Iterator[ChainLink
     """The graph's nodes, cut wherever they can be."""
     order = {node: place for place, node in enumerate(graph.nodes)}
     last_use = {node: max((order[user] for user in node.users), default=-1) for node in graph.nodes}
-    piece: list[fx.Node] = []
+    piece, begun = list[fx.Node](), Counter[str]()
     for node in graph.nodes:
         at = order[node]
         read = [one for one in graph.nodes if order[one] < at <= last_use[one] and one.op != "get_attr"]
         ends = node.op == "output" or (len(read) == 1 and read[0] in piece and _may_cross(read[0], node, modules))
         if piece and ends:
-            yield _link(piece, read[0])
+            layers = [str(one.target) for one in piece if one.op == "call_module"] or [piece[0].name]
+            begun[layers[0]] += 1
+            again = f":{begun[layers[0]]}" if begun[layers[0]] > 1 else ""
+            yield ChainLink(layers[0] + again, layers, piece, read[0])
             piece = []
         if node.op not in ("placeholder", "output"):
             piece.append(node)
@@ -189,7 +194,3 @@ def _may_cross(value: fx.Node, first: fx.Node, modules: dict[str, nn.Module]) ->
     elif first.op == "call_method":
         in_place = str(first.target).endswith("_") and not str(first.target).endswith("__")
     return not in_place
-
-
-def _link(nodes: Sequence[fx.Node], gives: fx.Node) -> ChainLink:
-    return ChainLink([str(node.target) for node in nodes if node.op == "call_module"] or [nodes[0].name], nodes, gives)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,14 +14,16 @@ from torch import Tensor
 
 from volary.errors import SettingError
 from volary.naming import named_parameters
+from volary.network.dry_run import unchanged
+from volary.network.layer_graph import layer_graph
 from volary.partition.pipelining.cuts import LayerCost, best_cut
 from volary.partition.pipelining.stages import Stage
 
 if TYPE_CHECKING:
     from volary.partition.pipelining.chain import Chain
 
-HANDED_BYTES_PER_S = 1e9  # what is handed over counts for something where links are not known
-TIMES = 3  # that each link is measured; the median counts
+# of a core and its memory, and of a link to another process: only how they compare decides where a network is cut
+OPERATIONS_PER_S, MOVED_BYTES_PER_S, HANDED_BYTES_PER_S = 3e10, 5e9, 1e9
 
 
 @dataclass(frozen=True)
@@ -107,32 +109,34 @@ class StagePlan:
 
 
 def rough_costs(chain: Chain) -> list[LayerCost]:
-    """Costs of the links by their parameters alone, where nothing has been measured."""
-    return [
-        _cost(chain, at, seconds=1.0 + sum(one.numel() for one in chain.parameters[at].values()), out_bytes=0)
-        for at in range(len(chain.links))
-    ]
+    """Costs of the links by their parameters alone, where the network has not been tried."""
+    return [_cost(chain, at, operations=0, out_bytes=0) for at in range(len(chain.links))]
 
 
-def measured_costs(chain: Chain, inputs: Tensor) -> list[LayerCost]:
-    """Costs of the links, forward and backward, for `inputs` (samples, ...) of a micro-batch. Nothing is changed."""
+def counted_costs(chain: Chain, inputs: Tensor) -> list[LayerCost]:
+    """Costs of the links for `inputs` (samples, ...) of a micro-batch, by what they compute and move.
+
+    The same on every machine, so that a resumed run is cut as it was. The network is as before. Raises what it raises.
+    """
+    graph = layer_graph(chain.module, inputs, nullcontext())["layers"]
     found, x = list[LayerCost](), inputs
-    for at in range(len(chain.links)):
-        link, seconds = chain.part(at, at + 1), list[float]()
-        for _ in range(TIMES):
-            began_s = time.perf_counter()
-            given = x.detach().requires_grad_(x.is_floating_point())
-            y = link(given)
-            wanted = [one for one in (given, *link.parameters()) if one.requires_grad]
-            if wanted and y.requires_grad:
-                torch.autograd.grad(y, wanted, torch.ones_like(y), allow_unused=True)
-            seconds.append(time.perf_counter() - began_s)
-        x = y.detach()
-        found.append(_cost(chain, at, median(seconds), x.nbytes))
+    with torch.no_grad(), unchanged(chain.module):
+        for at, link in enumerate(chain.links):
+            x = chain.part(at, at + 1)(x)
+            within = [one for one in graph if any(_is_in(one["name"], layer) for layer in link.layers)]
+            operations = len(inputs) * sum(one["operations"] for one in within)
+            moved = 4 * len(inputs) * sum(prod(one["shape"]) for one in within)
+            found.append(_cost(chain, at, operations, x.nbytes, moved))
     return found
 
 
-def _cost(chain: Chain, at: int, seconds: float, out_bytes: int) -> LayerCost:
+def _cost(chain: Chain, at: int, operations: int, out_bytes: int, moved_bytes: int = 0) -> LayerCost:
     own = list(chain.parameters[at].values())
-    trained = any(one.requires_grad for one in own)
-    return LayerCost(seconds, sum(one.nbytes for one in own) + out_bytes, out_bytes, trained)
+    held_bytes, trained = sum(one.nbytes for one in own), any(one.requires_grad for one in own)
+    # of a forward pass; a backward one takes about twice as long, and so do its gradients' sums
+    seconds = operations / OPERATIONS_PER_S + (moved_bytes + held_bytes + 1) / MOVED_BYTES_PER_S
+    return LayerCost(3 * seconds, held_bytes + out_bytes, out_bytes, trained)
+
+
+def _is_in(name: str, layer: str) -> bool:
+    return name == layer or name.startswith(f"{layer}.")

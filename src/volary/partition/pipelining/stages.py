@@ -56,7 +56,9 @@ class Stages:
             batch = _Batch(self, parts, seed)
             for action in table.actions[self._rank]:
                 batch.do(action)
-        wanted = passes.computed(self._told(None if batch.loss is None else batch.loss / passes.share))
+        with passes.waiting():
+            loss = self._told(None if batch.loss is None else batch.loss / passes.share)
+        wanted = passes.computed(loss)
         if wanted:
             passes.add_gradients(batch.gradients)
         return wanted
@@ -146,6 +148,8 @@ class _Batch:
 
     def do(self, action: StagePass) -> None:
         """Carry out what the schedule says is next."""
+        if action.work != "forward":
+            self.parts[action.micro_batch].turn_back()
         match action.work:
             case "forward":
                 self._forward(action.stage, action.micro_batch)
@@ -161,7 +165,7 @@ class _Batch:
 
     def _forward(self, number: int, micro_batch: int) -> None:
         stage, stages, part = self.stages.own[number], self.stages, self.parts[micro_batch]
-        x = part.inputs if number == 0 else stages.take("values", number, number - 1).requires_grad_()
+        x = part.inputs if number == 0 else self._taken("values", number, number - 1).requires_grad_()
         segments = self._passed[number, micro_batch] = list[_Segment]()
         whole = [range(len(stage.links))]
         for places in [range(at, at + 1) for at in whole[0]] if stages.schedule.split else whole:
@@ -193,7 +197,11 @@ class _Batch:
     def _output_gradient(self, segment: _Segment, action: StagePass) -> Tensor:
         if segment.gradient is not None:
             return segment.gradient
-        return self.stages.take("gradients", action.stage, action.stage + 1)
+        return self._taken("gradients", action.stage, action.stage + 1)
+
+    def _taken(self, what: Handed, stage: int, source: int) -> Tensor:
+        with self.parts[0].waiting():
+            return self.stages.take(what, stage, source)
 
     def _hand_back(self, gradients: Sequence[Tensor], action: StagePass) -> None:
         for gradient in gradients:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from volary.comm.groups.leading import from_leader
 from volary.train.agreement.in_parts import InParts
 from volary.train.state.replicas import compare_replicas
 from volary.train.strategies.strategy import build_strategy
@@ -41,7 +42,11 @@ class RankPart:
 
         Raises SettingError if the network cannot be cut as its session says.
         """
-        part = model.session.strategy.partition.part(model.module, group.rank, group.size)
+        partition = model.session.strategy.partition
+        planned = from_leader(
+            group.bulletin, "partition", lambda: partition.planned(model.module, group.size, model.some_inputs)
+        )
+        part = replace(partition, **planned).part(model.module, group.rank, group.size)
         return cls(part, group, group.along(part.holdings.mesh, "data", "shard"), part.join(group))
 
     @property
@@ -63,5 +68,8 @@ class RankPart:
         """What exchanges with the replicas, and updates this part. A collective call. Raises as `build_strategy`."""
         if self.layers is not None:
             update.hold_parts(self.part.holdings, self.layers)
+        if self.part.told and self.everyone.leads:
+            recorder.note(**self.part.told)
+            recorder.event("exchange", **self.part.told)
         own = build_strategy(strategy, self.part, recorder, self.replicas, update, state=state, steps=steps)
         return own if self.layers is None else InParts(own, self.layers, as_one=self.replicas.size < self.everyone.size)
