@@ -142,6 +142,29 @@ def test_outputs_of_training_alone_are_auxiliary_answers():
     assert module.eval()(torch.randn(2, 5)).shape == (2, 3)
 
 
+def test_a_block_of_a_phase_runs_in_it_alone():
+    head = {"layers": [{"linear": {"outputs": 4}}, "relu", {"linear": {"outputs": "classes"}}]}
+    layers = [
+        {"tanh": {"name": "trunk"}},
+        {"head": {"phase": "train"}},
+        {"linear": {"name": "answer", "outputs": 3, "inputs": "trunk"}},
+    ]
+    module = build(LayerNetwork(layers=layers, blocks={"head": head}, output=("answer", "head1")), (5,), 3)
+    assert len(module(torch.randn(2, 5))) == 2
+    ran = []
+    module.get_submodule("head1.relu1").register_forward_hook(lambda *_: ran.append("head"))
+    assert module.eval()(torch.randn(2, 5)).shape == (2, 3)
+    assert not ran
+
+
+def test_a_layer_and_a_block_have_names_of_their_own():
+    for layers in (["relu", {"tanh": {"name": "relu1.inner"}}], [{"tanh": {"name": "a.b"}}, {"relu": {"name": "a"}}]):
+        with pytest.raises(
+            SettingError, match=r"is the name of a layer, and so of no block|is a name that a block has"
+        ):
+            build(LayerNetwork(layers=layers), (5,), 3)
+
+
 def test_shared_parameters_are_one():
     layers = [
         {"linear": {"outputs": 5, "share": {"weight": "w"}}},
@@ -212,6 +235,7 @@ def test_the_resolved_session_reads_back_to_the_same_network(layers, tmp_path):
         ("- pair: {inputs: [input, input]}", 4, "width: is missing; accepted: a value"),
         ("- pair: {width: 2, heigth: 3, inputs: [input, input]}", 4, "unknown; Known: width"),
         ("- round: {}", 4, "block 'round' is made of itself"),
+        ("- residual: {channels: 2, share: {weight: w}}", 4, "share: is for a layer; accepted: `share` of layers"),
         ("- relu: {phase: test}", 4, "is 'test'; accepted: train, evaluate"),
         ("- 5", 4, "is no layer; accepted: a kind of layer and its settings"),
         ("- relu: {function: tanh}", 4, "is 'relu' by the name 'relu'; accepted: another function"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from volary.errors import SettingError
 from volary.session.reading.problems import Problem, SessionError
@@ -55,7 +55,7 @@ class Graph:
     aliases: Mapping[str, str] = field(default_factory=dict)
     place: str = field(default="", compare=False)
 
-    def with_values(self, **values: Any) -> Graph:
+    def with_values(self, **values: int) -> Graph:
         """The graph with numbers for the words in its layers' settings: `classes=10` for `outputs: classes`.
 
         Raises SessionError, with the layer, if one of them uses a word whose number is 0: nobody knows it.
@@ -63,7 +63,7 @@ class Graph:
         return replace(self, layers=tuple(_with_values(layer, values) for layer in self.layers))
 
 
-def _with_values(layer: NamedLayer, values: Mapping[str, Any]) -> NamedLayer:
+def _with_values(layer: NamedLayer, values: Mapping[str, int]) -> NamedLayer:
     try:
         return replace(layer, kind=layer.kind.with_values(values))
     except SettingError as error:

@@ -119,12 +119,16 @@ def _put(root: nn.Module, path: str, layer: NamedLayer, module: nn.Module) -> No
         if part not in dict(owner.named_children()):
             _add(owner, part, layer, nn.Module())
         owner = owner.get_submodule(part)
+        if type(owner) is not nn.Module:  # as which all parts of paths are made
+            sentence = f"{part!r} is the name of a layer, and so of no block; accepted: another name"
+            raise SessionError([Problem(layer.place, f"layer {layer.name!r}", sentence)])
     _add(owner, name, layer, module)
 
 
 def _add(owner: nn.Module, name: str, layer: NamedLayer, module: nn.Module) -> None:
     if not name or hasattr(owner, name):
-        sentence = f"{name!r} is a name that torch's modules have for something else; accepted: another name"
+        other = "a block has" if name in dict(owner.named_children()) else "torch's modules have for something else"
+        sentence = f"{name!r} is a name that {other}; accepted: another name"
         raise SessionError([Problem(layer.place, f"layer {layer.name!r}", sentence)])
     owner.add_module(name, module)
 

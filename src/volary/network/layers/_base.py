@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volary.errors import SettingError
 from volary.network.checks import NO_CLASSES
@@ -58,17 +58,22 @@ class LayerKind(ABC):
     def fill(self, module: nn.Module) -> None:  # noqa: B027 - most kinds have no fillers
         """Fill the parameters of what `build` made, where settings say how."""
 
-    def with_values(self, values: Mapping[str, Any]) -> LayerKind:
+    def with_values(self, values: Mapping[str, int]) -> LayerKind:
         """The kind with values for words in its settings, such as `classes`.
 
         Raises SettingError for a value of 0: nobody says how many there are.
         """
-        words = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        known = {name: values[word] for name, word in words if isinstance(word, str) and word in values}
-        for name, value in known.items():
-            if not value:
-                raise SettingError(f"{name} is {getattr(self, name)!r}, and {NO_CLASSES}")
-        return replace(self, **known) if known else self
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        words = {name: word for name, word in settings.items() if isinstance(word, str) and word in values}
+        return replace(self, **with_numbers(words, values)) if words else self
+
+
+def with_numbers(words: Mapping[str, str], values: Mapping[str, int]) -> dict[str, int]:
+    """The values of words, by setting. Raises SettingError for a value of 0: nobody says how many there are."""
+    for name, word in words.items():
+        if not values[word]:
+            raise SettingError(f"{name} is {word!r}, and {NO_CLASSES}")
+    return {name: values[word] for name, word in words.items()}
 
 
 def axis_of(axis: int, shape: Shape) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volary.errors import SettingError
 from volary.errors.raised import raised
 from volary.network.arguments import accept
-from volary.network.layers._base import LayerKind, Shape
+from volary.network.layers._base import LayerKind, Shape, with_numbers
 from volary.session.values.reference import UserObject
 
 if TYPE_CHECKING:
@@ -64,10 +64,7 @@ class CustomLayer(LayerKind):
             raise SettingError(f"{name!r} gives an object of type {type(made).__name__}; accepted: a torch.nn.Module")
         return made
 
-    def with_values(self, values: Mapping[str, Any]) -> LayerKind:
-        """The layer with values for words among its arguments, such as `classes`."""
-        known = {
-            key: values[word] if isinstance(word, str) and word in values else word
-            for key, word in self.arguments.items()
-        }
-        return CustomLayer(reference=self.reference, arguments=known)
+    def with_values(self, values: Mapping[str, int]) -> LayerKind:
+        """The layer with values for words among its arguments, such as `classes`. Raises SettingError for a 0."""
+        words = {key: word for key, word in self.arguments.items() if isinstance(word, str) and word in values}
+        return replace(self, arguments={**self.arguments, **with_numbers(words, values)}) if words else self

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from volary.errors import SettingError
-from volary.network.graph.form import Graph, NamedLayer
+from volary.network.graph.form import Graph, NamedLayer, Phase
 from volary.network.layers import ROOM
 from volary.network.layers._base import LayerKind
 from volary.network.written.blocks import WrittenBlock
@@ -41,6 +41,7 @@ class _Scope:
     around: _Scope | None = None
     given: Mapping[str, Ref] = field(default_factory=dict)
     blocks: tuple[str, ...] = ()  # that it is within
+    phase: Phase | None = None  # of all layers in it that have none of their own
     counts: dict[str, int] = field(default_factory=dict, compare=False)
 
     def name(self, entry: WrittenEntry, taken: Mapping[str, Any], reserved: set[str]) -> str:
@@ -91,6 +92,10 @@ class Expansion:
             name = scope.name(entry, self._names, reserved)
             self._refuse_taken(name, entry)
             self._names[name] = entry
+            if entry.share and (entry.word == REPEAT or entry.word in self._blocks):
+                self._problems.add(
+                    "", f"{entry.path}.share", "is for a layer; accepted: `share` of layers in the block"
+                )
             refs = before if entry.inputs is None else tuple(Ref(one, scope) for one in entry.inputs)
             if entry.word == REPEAT:
                 before = self._repeat(entry, name, scope, refs)
@@ -118,7 +123,7 @@ class Expansion:
             kind=kind,
             inputs=(),
             outputs=edges,
-            phase=entry.phase,
+            phase=entry.phase or scope.phase,
             shares=entry.share,
             place=entry.path,
         )
@@ -161,8 +166,9 @@ class Expansion:
             self._problems.add("", f"{entry.path}.block", "accepted: a layer or a block, or a list of them")
             return refs
         written = block if isinstance(block, list) else [block]
+        phase = entry.phase or scope.phase
         for turn in range(times):
-            inside = _Scope(f"{name}.{turn}.", scope, blocks=scope.blocks)
+            inside = _Scope(f"{name}.{turn}.", scope, blocks=scope.blocks, phase=phase)
             refs = self._list(written, f"{entry.path}.block", inside, refs)
         self._aliases.update(_named(name, entry, scope, refs))
         return refs
@@ -181,7 +187,7 @@ class Expansion:
         if len(self._problems.found) > noted:
             return refs
         given = dict(zip(block.inputs, refs, strict=True))
-        inside = _Scope(f"{name}.", None, given, (*scope.blocks, entry.word))
+        inside = _Scope(f"{name}.", None, given, (*scope.blocks, entry.word), entry.phase or scope.phase)
         path = block.path or f"{entry.path}.layers"
         last = self._list(layers, path, inside, refs if len(refs) == 1 else ())
         gives = tuple(Ref(output, inside) for output in block.outputs) or last
