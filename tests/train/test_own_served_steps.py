@@ -330,16 +330,45 @@ def kept(worker: Any, leave: int = -1) -> dict[str, Any]:
     return {**encoder.state_dict(), **decoder.state_dict()}
 
 
-def in_two_lives(rank: int, world_size: int) -> list[Any]:
-    found, strategy = [], {"workers": 2, "exchange": {"name": "server", "servers": 1}}
-    for name, loop in (("whole", kept), ("cut", partial(kept, leave=4)), ("cut", kept)):
+def kept_gan(worker: Any, leave: int = -1) -> dict[str, Any]:
+    """A GAN that saves after both turns of each batch, and ends with the save of batch `leave`."""
+    torch.manual_seed(3)
+    maker, judge = nn.Linear(2, FEATURES), nn.Sequential(nn.Linear(FEATURES, 4), nn.Dropout(0.2), nn.Linear(4, 1))
+    of_maker, of_judge = torch.optim.Adam(maker.parameters()), torch.optim.SGD(judge.parameters(), 0.1, momentum=0.9)
+    worker.distribute(maker, of_maker, judge, of_judge)
+    named = {"maker": maker, "judge": judge, "of_maker": of_maker, "of_judge": of_judge}
+    batches = worker.restore(**named, batches=0)["batches"]
+    feed = worker.feed(points(24), batch_size=BATCH)
+    for _ in worker.epochs(2):
+        for inputs, _ in feed:
+            of_judge.zero_grad()
+            (judge(maker(inputs[:, :2].float()).detach()).mean() - judge(inputs.float()).mean()).backward()
+            of_judge.step()
+            of_maker.zero_grad()
+            (-judge(maker(inputs[:, :2].float())).mean()).backward()
+            of_maker.step()
+            batches += 1
+            worker.save(**named, batches=batches)
+            if batches == leave:
+                return {}
+    return {**maker.state_dict(prefix="maker."), **judge.state_dict(prefix="judge.")}
+
+
+SAVED = {"passes": kept, "turns": kept_gan}
+
+
+def in_two_lives(rank: int, world_size: int, how: str) -> list[Any]:
+    found, strategy, saved = [], {"workers": 2, "exchange": {"name": "server", "servers": 1}}, SAVED[how]
+    for name, loop in (("whole", saved), ("cut", partial(saved, leave=4)), ("cut", saved)):
         ended = own_served(rank, world_size, loop, strategy, name)
         found.append((ended.value, ended.weights) if ended is not None else ({}, {}))
     return found
 
 
-def test_two_models_in_steps_of_several_passes_are_resumed_bit_for_bit(workers):
-    (whole, weights), _, (resumed, resumed_weights) = workers(3, in_two_lives)[0]
+@pytest.mark.parametrize("how", SAVED)
+def test_two_models_in_steps_of_several_passes_or_turns_are_resumed_bit_for_bit(workers, how):
+    (whole, weights), _, (resumed, resumed_weights) = workers(3, in_two_lives, how)[0]
+    assert whole
     assert all(torch.equal(resumed[name], values) for name, values in whole.items())
     assert all(torch.equal(resumed_weights[name], values) for name, values in weights.items())
 

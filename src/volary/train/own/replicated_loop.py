@@ -19,6 +19,7 @@ from volary.train.own.hooks import OptimizerHooks
 from volary.train.own.lockstep_position import LockstepPosition, of_first
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.loop_feed import LoopFeed
+from volary.train.own.model.contents import ids_of
 from volary.train.own.model.distribution import LoopRun
 from volary.train.own.model.loop_model import LoopModel
 from volary.train.own.model.loop_steps import LoopSteps
@@ -226,9 +227,7 @@ class ReplicatedLoop:
 def _optimizer_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> Optimizer:
     """The one that updates it. Raises BadInput if there is none, or are several."""
     own = {id(one) for one in model.parameters()}
-    found = [
-        one for one in optimizers if any(id(part) in own for group in one.param_groups for part in group["params"])
-    ]
+    found = [one for one in optimizers if ids_of(one) & own]
     if len(found) != 1:
         raise BadInput(
             f"worker.distribute: early_update is true, and {len(found)} of the given optimisers update the model; "

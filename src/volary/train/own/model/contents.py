@@ -13,6 +13,7 @@ from volary.train.agreement.first_state import messages
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
 
@@ -92,6 +93,11 @@ class Contents:
 
     def _name(self, part: nn.Module) -> str:
         return next((name for name, other in named_modules(self._model) if other is part and name), "the model")
+
+
+def ids_of(optimizer: Optimizer) -> set[int]:
+    """The ids of all parameters of an optimiser."""
+    return {id(one) for group in optimizer.param_groups for one in group["params"]}
 
 
 def as_one(models: Sequence[nn.Module]) -> nn.Module:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from volary.naming import named_parameters
+from volary.train.own.model.contents import ids_of
 from volary.train.recording.histograms import HistogramBudget, UpdateHistograms
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class LoopHistograms:
 
     def _named(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
         """The parameters that it updates, by name; where there are several models with the model's place before it."""
-        held = {id(one) for group in optimizer.param_groups for one in group["params"]}
+        held = ids_of(optimizer)
         return [
             (name if len(self._models) == 1 else f"{place}.{name}", parameter)
             for place, model in enumerate(self._models)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
 from volary.naming import named_parameters
-from volary.train.own.model.contents import Contents, as_one
+from volary.train.own.model.contents import Contents, as_one, ids_of
 from volary.train.served.server.loop_optimizer import LoopOptimizer, plain
 
 if TYPE_CHECKING:
@@ -60,11 +60,6 @@ class ServedModel:
                 f"{changed}, and servers have the model as worker.distribute was given it; accepted with "
                 "exchange=server: such changes before that"
             )
-
-
-def ids_of(optimizer: Optimizer) -> set[int]:
-    """The ids of all parameters of an optimiser."""
-    return {id(one) for group in optimizer.param_groups for one in group["params"]}
 
 
 class FollowedRates:

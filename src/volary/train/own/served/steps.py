@@ -11,8 +11,8 @@ import torch
 from volary.consistency._base import Push
 from volary.errors import BadInput, SettingError, Stopped
 from volary.train.own.first_steps import FirstSteps
+from volary.train.own.model.contents import ids_of
 from volary.train.own.model.losses import StepLoss, loss_of_backward
-from volary.train.own.served.model import ids_of
 from volary.train.own.served.turns import OptimizerTurns
 
 if TYPE_CHECKING:
