@@ -2,7 +2,7 @@
 
     python benchmarks/partitions.py [--quick] [--only NAME] [--json FILE]
 
-Rows `sharded3-...`: `partition: {name: sharded, level: 3}` on four workers, AlexNet-like (34 million parameters, P =
+Rows `tensor-bytes`, `hybrid-bytes`: see `_parts_bytes.py`. Rows `sharded3-...`: `partition: {name: sharded, level: 3}` on four workers, AlexNet-like (34 million parameters, P =
 137 MB, nearly all in two layers), 16 samples each, beside FSDP2 (`torch.distributed.fsdp.fully_shard` of each layer, on
 gloo).
 `sharded3-bytes`, `sharded3-1g`: bytes that the busiest host sends in a step, and seconds of a step, on four hosts of a
@@ -17,6 +17,7 @@ import statistics
 from collections.abc import Callable
 
 import _exchange_cases as cases
+import _parts_bytes
 from _exchange_found import median
 from _exchange_steps import Question, answer, found_in
 from _memory_runs import PARAMETERS, Case, held_by_ours, held_by_peer
@@ -59,6 +60,7 @@ def _memory(options: Options) -> Row:
 
 
 ROWS: dict[str, Callable[[Options], Row]] = {
+    **_parts_bytes.ROWS,
     "sharded3-bytes": _bytes,
     "sharded3-memory": _memory,
     "sharded3-1g": _step,

@@ -65,6 +65,19 @@ def test_killed_worker_that_keeps_a_share_is_named_and_resume_completes_the_run(
     assert state(run.directory) == "finished"
 
 
+@pytest.mark.parametrize("partition", ["tensor", pytest.param("hybrid", marks=pytest.mark.slow)])
+def test_killed_worker_that_holds_parts_of_layers_is_named_and_resume_completes_the_run(launch, partition):
+    run = launch("train", session(steps=STEPS, pace_s=0.02), f"strategy.partition={partition}")
+    run.wait_for_step(25)
+    run.kill(rank=1)
+    ended = run.ended(at_most_s=5)
+    assert ended.status == 4
+    assert "rank 1 " in ended.err.splitlines()[0] and " was killed by SIGKILL" in ended.err.splitlines()[0]
+    again = launch("resume", "it")
+    assert again.ended().status == 0, again.text()
+    assert state(run.directory) == "finished"
+
+
 @pytest.mark.slow  # trains twice; replicas that are equal are above
 def test_killed_worker_of_replicas_that_differ_is_named_and_resume_completes_the_run(launch):
     run = launch("train", session(steps=STEPS, workers=3, pace_s=0.02, consistency="gossip"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ from train.test_equal_workers import RULES
 from train.test_sharded import FORTY
 from train.test_sharded_zoo import TOKENS, of, zoo
 from volary.errors import RanksDiffer, SettingError
+from volary.network.layer_graph import layer_graph
 from volary.partition import ROOM
+from volary.session import Session
+from volary.train.holding import layer_uses
+from volary.train.model import build_model
 
 TENSOR = {"partition": "tensor"}
 
@@ -181,3 +186,20 @@ def read_a_weight(rank: int, world_size: int) -> str:
 
 def test_code_that_reads_the_weight_of_a_layer_that_is_cut_is_found_with_the_first_step(workers):
     assert all("some code reads the weight of a layer that is cut" in said for said in workers(2, read_a_weight))
+
+
+def test_check_says_what_each_worker_passes_to_others_and_it_is_what_is_sent(workers):
+    one = session("Wide", of={"width": 64}, train={"steps": 2, "compare_replicas": "never"}, strategy=TENSOR)
+    everyone = workers(2, passing, one)
+    for rank, (found, expected) in enumerate(everyone):
+        assert found.rows[-1].sent_bytes == pytest.approx(expected, rel=0.01), rank
+        assert expected > 10_000
+
+
+def passing(rank: int, world_size: int, one: Session) -> tuple[Trained, float]:
+    """What a worker trains, and what was foretold of its last step."""
+    model = build_model(one, torch.device("cpu"))
+    inputs, _ = model.samples.fetch(torch.tensor([0, 1]))
+    uses = dict(layer_uses(model.module, layer_graph(model.module, inputs, nullcontext())))
+    part = one.strategy.partition.part(model.module, rank, world_size)
+    return trained(rank, world_size, one, disk=Quick()), part.passes_bytes(uses, one.data.batch_size)

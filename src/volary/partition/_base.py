@@ -80,6 +80,14 @@ def whole_batch(passes: Passes) -> bool:
 
 
 @dataclass(frozen=True)
+class LayerUse:
+    """How a forward uses a layer. rows: vectors that it gets of a sample. needs_gradient: what feeds it is trained."""
+
+    rows: int
+    needs_gradient: bool
+
+
+@dataclass(frozen=True)
 class Part:
     """What one rank runs. holdings: who keeps which values of the trained parameters of `module`, and of what is cut.
 
@@ -93,14 +101,16 @@ class Part:
     this rank with its part of `module`, in place. Gives the group of the ranks that hold a replica together; None: each
     holds one alone. Until then `module` is the whole network. absent: takes part in a forward of ranks that have
     samples, on one that has none; it gives a scalar 0, whose backward takes part in theirs. None: nobody waits for it.
-    learn: takes one batch through it; returns whether its backward was wanted. frees_gradients: a rank has memory for
-    the sums of gradients that it keeps, and for others only until they have left. frees_parameters: between machines it
-    has memory for the parameters that it keeps, and for others only while it computes with them.
+    passes_bytes: to others between parts of layers, in a step of so many samples, if it uses layers so, by name. learn:
+    takes one batch through it; returns whether its backward was wanted. frees_gradients: a rank has memory for the sums
+    of gradients that it keeps, and for others only until they have left. frees_parameters: between machines it has
+    memory for the parameters that it keeps, and for others only while it computes with them.
     """
 
     module: nn.Module
     holdings: Holdings
     absent: Callable[[], Tensor] | None = None
+    passes_bytes: Callable[[Mapping[str, LayerUse], float], float] = lambda _, __: 0.0
     join: Callable[[Group], PartGroup | None] = lambda _: None
     learn: Callable[[Passes], bool] = whole_batch
     told: Mapping[str, str] = field(default_factory=dict)

@@ -33,9 +33,10 @@ class Hybrid(Partition):
     layers: Any = AUTO  # names of the fully connected layers that are cut; auto: all that have outputs for all workers
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
-    lacks: ClassVar[Mapping[str, str]] = {
-        "all sums": "with partition=hybrid a worker has the gradients of its part of fully connected layers alone"
-    }
+    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("all sums", "own loop"),
+        "with partition=hybrid a worker has the gradients of its part of fully connected layers alone",
+    )
 
     def __post_init__(self) -> None:
         if self.scheme not in (1, 2, 3):
@@ -55,6 +56,7 @@ class Hybrid(Partition):
 
         Raises SettingError if there are none, or they cannot be cut.
         """
+        from volary.partition.cutting.bytes_passed import passed_by_hybrid
         from volary.partition.cutting.hybrid_network import cut_outputs, outputs_of, take_part
 
         mesh, sizes = self.mesh(ranks), trained_sizes(module)
@@ -70,6 +72,7 @@ class Hybrid(Partition):
             holdings,
             join=partial(cut_outputs, module, list(names), holdings, self.scheme),
             absent=partial(take_part, module, list(names)),
+            passes_bytes=partial(passed_by_hybrid, module, list(names), ranks),
         )
 
 

@@ -33,7 +33,7 @@ class TensorCut(Partition):
     plan: Any = AUTO  # which layers are cut, and how: auto, or column or row by layer, as {fc6: column, fc7: row}
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
-    lacks: ClassVar[Mapping[str, str]] = {"all sums": _ALONE}
+    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(("all sums", "own loop"), _ALONE)
 
     def __post_init__(self) -> None:
         if self.plan == AUTO:
@@ -49,6 +49,7 @@ class TensorCut(Partition):
 
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
         """The network, of whose layers this rank is to hold its part. Raises SettingError if it cannot be cut so."""
+        from volary.partition.cutting.bytes_passed import passed_by_tensor
         from volary.partition.cutting.cut_network import blocks_of, cut_network
         from volary.partition.cutting.plans import plan_for
 
@@ -65,7 +66,12 @@ class TensorCut(Partition):
         names = {block.name for block in cut}
         keepers = {Range(name, 0, size): range(ranks) for name, size in sizes.items() if name not in names}
         holdings = Holdings(rank, mesh, keepers, cut)
-        return Part(module, holdings, join=partial(cut_network, module, plan, holdings))
+        return Part(
+            module,
+            holdings,
+            passes_bytes=partial(passed_by_tensor, module, plan, ranks),
+            join=partial(cut_network, module, plan, holdings),
+        )
 
 
 PARTITION = TensorCut

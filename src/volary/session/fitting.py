@@ -23,12 +23,13 @@ Trait = Literal[
     "process group",
     "steps together",
     "shares",
+    "own loop",
 ]
 """versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
 changes. gradient norm: the norm of all is known before one does. all sums: each worker has those of all gradients.
 all parameters: each worker has them between two steps. wire: values travel. peers: workers send to each other. process
 group: they are in one of torch. steps together: all workers share each batch. shares: a value may be kept by one worker
-alone."""
+alone. own loop: a loop of one's own trains so."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION = (Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition"))
 
@@ -126,6 +127,7 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     partition = PARTITION.name_of(type(strategy.partition))
     whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
     yield Need("strategy.partition", partition, "all parameters", whole)
+    yield Need("strategy.partition", partition, "own loop", "partition=data, or sharded up to level 2")
     # what it does not look at may be late: what servers update, early updates, means of parameters
     if _keeps_versions(strategy) or early_update or strategy.consistency.pushes.value != "gradient":
         return

@@ -21,6 +21,7 @@ from volary.session.spec import Session
 from volary.train.data.rank_data import ValidationBatches
 from volary.train.device import choose_device
 from volary.train.evaluation import totals
+from volary.train.holding import held_by_workers
 from volary.train.model import Model, build_model
 from volary.train.recording.recorder import Recorder
 from volary.train.state.seeds import kept_generators
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 class Summary:
     """Figures of a session. steps: updates of the whole run. input_shape: of one sample. warnings: sentences.
 
-    layers: of a network that is a graph of named layers.
+    layers: of a network that is a graph of named layers. holds: what each worker holds, of a network in parts.
     """
 
     parameters: int
@@ -50,6 +51,7 @@ class Summary:
     steps: int
     warnings: list[str]
     layers: list[LayerRow]
+    holds: list[str]
 
 
 def check_session(session: Session) -> Summary:
@@ -63,7 +65,7 @@ def check_session(session: Session) -> Summary:
     check_backend(session.strategy.backend, device)
     with kept_generators():
         model = build_model(session, device)
-    warnings = try_session(session, model, device, workers, started=False).warnings
+    tried = try_session(session, model, device, workers, started=False)
     feed = Feed(model.samples, session.data.batch_size, shuffle=False)
     refuse_idle_workers(session.strategy.shares, session.data.batch_size, feed.samples)
     session.data.batch.build(feed, Recorder(0))
@@ -73,7 +75,8 @@ def check_session(session: Session) -> Summary:
         input_shape=model.samples.input_shape,
         steps_per_epoch=feed.steps_per_epoch,
         steps=session.train.steps or feed.steps_in(session.train.epochs or 0),
-        warnings=warnings,
+        warnings=tried.warnings,
+        holds=held_by_workers(session, model.module, tried.network),
         layers=table(model.module) if isinstance(model.module, GraphModule) else [],
     )
 

@@ -59,8 +59,9 @@ class TrialResult:
 def try_session(session: Session, model: Model, device: torch.device, workers_here: int, started: bool) -> TrialResult:
     """Let two samples go through all of it, on `device`. Raises BadInput for what cannot train.
 
-    workers_here: on this machine, `started` or not; those that are started look at the network's layers, too. Nothing
-    is changed by it: no value of the network, no random generator, no position in the data.
+    workers_here: on this machine, `started` or not. The network's layers are looked at by those that are started, and
+    where workers are to hold parts of them. Nothing is changed by it: no value of the network, no random generator, no
+    position in the data.
     """
     with kept_generators():
         warnings = [*remarks_of(model.samples), *_length(session, model)]
@@ -85,7 +86,8 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
             _evaluate(session, model, device)
             warnings += [remark for remark in remarks_of(model.validation) if remark not in warnings]
             warnings += dropped(model.validation, "test")
-        network = _layers(session, model.module, inputs.to(device)) if started else None
+        parts = session.strategy.partition.part(model.module, 0, session.strategy.workers).holdings.apart
+        network = _layers(session, model.module, inputs.to(device)) if started or parts else None
     return TrialResult(warnings, estimate, network)
 
 

@@ -1,0 +1,79 @@
+"""The rows `tensor-bytes` and `hybrid-bytes` of partitions.py: what do workers send that hold parts of layers?
+
+`tensor-bytes`: a perceptron of two layers, 4096 x 4096 each, on two workers, 64 samples a step: bytes that a worker
+sends, beside those of an all-reduce of its gradients. `hybrid-bytes`: likewise of AlexNet-like on four workers, 16
+samples each. DistributedDataParallel sends what the all-reduce does: 2 (K - 1) / K of the gradients (Patarasuk & Yuan
+2009).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from torch import nn
+
+from _report import Options, Row
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+
+HERE = Path(__file__).resolve().parent
+WIDTH = 4096
+SESSION = """\
+network: {network}
+data: {{source: {{name: synthetic, shape: {shape}, classes: {classes}, samples: {batch}}}, batch_size: {batch}}}
+train: {{steps: {steps}, device: cpu, compare_replicas: never}}
+evaluate: {{every: never}}
+checkpoint: {{every: never}}
+strategy: {{workers: {workers}, exchange: {{route: torch}}, partition: {partition}}}
+run: {{name: it}}
+"""
+
+
+def perceptron() -> nn.Module:
+    """Two fully connected layers: values (batch, WIDTH) to (batch, WIDTH)."""
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network on so many workers, and what is sent beside an all-reduce's bytes, at most."""
+
+    network: str
+    shape: list[int]
+    classes: int
+    batch: int
+    workers: int
+    partition: str
+    wanted: str
+
+
+CASES = {
+    "tensor-bytes": Case(f"{HERE}/_parts_bytes.py:perceptron", [WIDTH], WIDTH, 64, 2, "tensor", "at most 0.01"),
+    "hybrid-bytes": Case(f"{HERE}/_networks.py:alexnet_like", [3, 32, 32], 100, 64, 4, "hybrid", "at most 0.05"),
+}
+
+
+def sent_mb(case: Case, partition: str, steps: int) -> float:
+    """Megabytes that the worker which sends most sends in a step: the median, without the first one, which has more."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {**vars(case), "partition": partition, "steps": steps}
+        Path(folder, "session.yaml").write_text(SESSION.format(**settings), encoding="utf-8")
+        subprocess.run([sys.executable, "-m", "volary", "train", "session.yaml", "--quiet"], cwd=folder, check=True)
+        with RunReader(RunDirectory(Path(folder, "runs", "it"))) as run:
+            return max(median([row.sent_bytes for row in run.steps(after=1, rank=rank)]) for rank in run.ranks()) / 1e6
+
+
+def _row(name: str, options: Options) -> Row:
+    case, steps = CASES[name], 3 if options.quick else 6
+    ours, theirs = (sent_mb(case, one, steps) for one in (case.partition, "data"))
+    return Row(name, ours, "MB a step", "all-reduce", theirs, ours / theirs, case.wanted, "lower")
+
+
+ROWS: dict[str, Callable[[Options], Row]] = {name: partial(_row, name) for name in CASES}

@@ -1,0 +1,50 @@
+"""How many bytes a worker passes to others between parts of layers, in a step; as `LayerGroup` counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from volary.naming import named_modules
+
+if TYPE_CHECKING:
+    from volary.partition._base import LayerUse
+    from volary.partition.cutting.plans import LayerCut, Plan
+
+
+def passed_by_tensor(module: nn.Module, plan: Plan, ranks: int, uses: Mapping[str, LayerUse], samples: float) -> float:
+    """Of layers that are cut by `plan` among so many ranks, of which each has all `samples` of a step."""
+    layers = dict(named_modules(module))
+    used = [(cut, layers[cut.layer], uses[cut.layer]) for cut in plan.cuts if cut.layer in uses]
+    return sum(_of_cut(cut, layer, use, ranks, samples) for cut, layer, use in used)
+
+
+def passed_by_hybrid(
+    module: nn.Module, names: Sequence[str], ranks: int, uses: Mapping[str, LayerUse], samples: float
+) -> float:
+    """Of layers whose outputs are cut among so many ranks, of which each has a share of the `samples` of a step."""
+    layers, found = dict(named_modules(module)), 0.0
+    for name in (name for name in names if name in uses):
+        layer, use = layers[name], uses[name]
+        assert isinstance(layer, nn.Linear)
+        rows, others = samples / ranks * use.rows, ranks - 1
+        given, returned = rows * layer.in_features * others, rows * layer.out_features * others / ranks
+        found += layer.weight.element_size() * (given + 2 * returned + given * use.needs_gradient)
+    return found
+
+
+def _of_cut(cut: LayerCut, layer: nn.Module, use: LayerUse, ranks: int, samples: float) -> float:
+    if isinstance(layer, nn.Embedding):
+        inputs, outputs = 0, layer.embedding_dim
+    else:
+        assert isinstance(layer, nn.Linear)
+        inputs, outputs = layer.in_features, layer.out_features
+    gathered, summed = (ranks - 1) / ranks, 2 * (ranks - 1) / ranks
+    if cut.how == "column":
+        values = outputs * gathered * (not cut.apart) + inputs * summed * use.needs_gradient
+    else:
+        values = outputs * summed + inputs * gathered * (use.needs_gradient and not cut.apart)
+    assert isinstance(layer.weight, nn.Parameter)
+    return samples * use.rows * values * layer.weight.element_size()

@@ -1,0 +1,65 @@
+"""What each worker of a session is to hold, and to pass to others in a step, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from volary.naming import named_modules, named_parameters
+from volary.network.layer_graph import INPUT
+from volary.partition._base import LayerUse
+
+if TYPE_CHECKING:
+    from volary.session.spec import Session
+
+
+def held_by_workers(session: Session, module: nn.Module, graph: dict[str, Any] | None) -> list[str]:
+    """A sentence for each worker whose part of the network differs from that of the one before, if layers are cut.
+
+    graph: of the network, as `layer_graph` has it; None: what passes between parts of layers is not known.
+    """
+    workers, lines = session.strategy.workers, list[str]()
+    if not session.strategy.partition.part(module, 0, workers).holdings.cut:
+        return []
+    found = [_of_worker(session, module, rank, graph) for rank in range(workers)]
+    first = 0
+    for rank in range(1, workers + 1):
+        if rank == workers or found[rank] != found[first]:
+            named = f"worker {first}" if rank - first == 1 else f"workers {first} to {rank - 1}, each"
+            lines.append(f"{named}: {found[first]}")
+            first = rank
+    return lines
+
+
+def _of_worker(session: Session, module: nn.Module, rank: int, graph: dict[str, Any] | None) -> str:
+    part = session.strategy.partition.part(module, rank, session.strategy.workers)
+    blocks = part.holdings.blocks
+    held = {name: blocks[name].size if name in blocks else one.numel() for name, one in named_parameters(module)}
+    sizes = {name: held[name] * one.element_size() for name, one in named_parameters(module)}
+    trained = sum(sizes[name] for name, one in named_parameters(module) if one.requires_grad)
+    whole = sum(one.nbytes for one in module.parameters() if one.requires_grad)
+    kept = getattr(session.optimizer, "kept", 0) * whole * part.holdings.kept_share
+    said = (
+        f"{_mb(sum(sizes.values()))} of parameters, {_mb(trained)} of gradients, {_mb(kept)} of the optimiser's state"
+    )
+    if graph is None:
+        return said
+    passed = part.passes_bytes(dict(layer_uses(module, graph)), session.data.batch_size)
+    return f"{said}; passes {_mb(passed)} to others in a step, between parts of layers" if passed else said
+
+
+def layer_uses(module: nn.Module, graph: dict[str, Any]) -> Iterator[tuple[str, LayerUse]]:
+    """Name the layers with a matrix, and yield how a forward uses them. graph: as `layer_graph` has it."""
+    layers = dict(named_modules(module))
+    for row in graph["layers"]:
+        weight = getattr(layers[row["name"]], "weight", None)
+        if isinstance(weight, nn.Parameter) and weight.dim() == 2:
+            width = weight.shape[int(isinstance(layers[row["name"]], nn.Embedding))]
+            yield row["name"], LayerUse(prod(row["shape"]) // width, needs_gradient=row["inputs"] != [INPUT])
+
+
+def _mb(count: float) -> str:
+    return f"{count / 1e6:.3g} MB"
