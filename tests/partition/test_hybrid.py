@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +17,10 @@ from _workers import joined
 from partition._cut import assert_same, blocks
 from train._training import Quick, Trained, looked_at, made, session, trained
 from train.test_equal_workers import RULES
+from train.test_not_finite import spoilt
 from train.test_sharded import FORTY
 from train.test_sharded_zoo import IMAGES, TOKENS, of, zoo
-from volary.errors import SettingError
+from volary.errors import NotFinite, SettingError
 from volary.partition import ROOM
 from volary.partition.cutting.hybrid_layer import portions
 from volary.session import Session
@@ -154,3 +157,30 @@ def test_each_sample_is_handed_over_once_whatever_the_scheme(scheme, rows):
     assert len(found) == (1 if scheme == 1 else len(rows))
     for rank, count in enumerate(rows):
         assert [row for span in found for row in range(*span[rank])] == list(range(count))
+
+
+PARTS = {"tensor": {"partition": "tensor"}, "hybrid": hybrid(3)}
+
+
+def skip_and_stop(rank: int, world_size: int) -> dict[str, tuple[Trained, str]]:
+    """By partition: what comes of a run that leaves a step out whose loss is no number, and what one says that ends."""
+    found = {}
+    for name, strategy in PARTS.items() if world_size > 1 else {"": {}}.items():
+        left = trained(rank, world_size, spoilt("skip", strategy=strategy), f"skip {name}", disk=Quick())
+        with pytest.raises(NotFinite) as ended:
+            trained(rank, world_size, spoilt("stop", strategy=strategy), f"stop {name}", disk=Quick())
+        found[name] = left, str(ended.value)
+    return found
+
+
+def test_a_step_whose_loss_is_no_number_is_left_out_or_ends_training_on_all_workers(workers):
+    ((alone, _),) = skip_and_stop(0, 1).values()
+    for rank, found in enumerate(workers(2, skip_and_stop)):
+        for name, (left, said) in found.items():
+            own = blocks(spoilt("skip", strategy=PARTS[name]), rank, 2)
+            assert [math.isfinite(loss) for loss in left.losses] == [math.isfinite(loss) for loss in alone.losses]
+            left.rows, before = [], left.rows
+            assert_same(left, replace(alone, rows=[]), own, f"{name}, rank {rank}:")
+            assert len(before) == len(alone.rows) and not math.isfinite(before[2].loss)
+            spoilt_on = "1" if name == "hybrid" else "0"  # of the replica that all hold together
+            assert said == f"the loss of rank {spoilt_on} is NaN or infinite at step 3; last good checkpoint: none yet"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -18,11 +19,15 @@ _EXACT = (torch.float32, torch.float64)  # what sums are made in: others become 
 
 
 class PartGroup(Protocol):
-    """The ranks that hold the parts of one replica together. sent_bytes, received_bytes: between them, by this rank."""
+    """The ranks that hold the parts of one replica together. sent_bytes, received_bytes: between them, by this rank.
+
+    waiting: the context of a wait for other ranks.
+    """
 
     group: Group
     sent_bytes: int
     received_bytes: int
+    waiting: Callable[[], AbstractContextManager[None]]
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
@@ -34,13 +39,14 @@ class LayerGroup:
     """Collectives of one group for values of layers; all its ranks call them in the same order, from one thread.
 
     group: with connections of its own, since another thread may be using those of others. sent_bytes, received_bytes:
-    by this rank since the start.
+    by this rank since the start. waiting: the context of a wait for other ranks.
     """
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.rank, self.size = group.rank, group.size
         self.sent_bytes = self.received_bytes = 0
+        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
@@ -51,7 +57,7 @@ class LayerGroup:
     def added_up(self, values: Tensor) -> Tensor:
         """The sum of all ranks' values, of the same shape on each, as a new tensor; the same bits on all ranks."""
         total = values.to(values.dtype if values.dtype in _EXACT else torch.float32, copy=True).contiguous()
-        with peers_needed():
+        with self.waiting(), peers_needed():
             distributed.all_reduce(total, group=self.group.process_group)
         # a ring sends each of its two phases' slices once: Patarasuk & Yuan 2009
         count = 2 * (self.size - 1) * total.numel() * total.element_size() // self.size
@@ -89,7 +95,7 @@ class LayerGroup:
                 self._count(own.numel() * own.element_size(), theirs.numel() * theirs.element_size())
 
         def wait() -> list[Tensor]:
-            with peers_needed():
+            with self.waiting(), peers_needed():
                 for one in waits:
                     assert one is not None, "this rank is in its group"
                     one.wait()

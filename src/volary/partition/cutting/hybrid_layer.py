@@ -55,7 +55,8 @@ class Calls:
         """
         known = [ANY, END, *self.names]
         own = torch.tensor([known.index(name), rows, int(needed)])
-        everybody = gather(own, self.group.group).tolist()
+        with self.group.waiting():
+            everybody = gather(own, self.group.group).tolist()
         runs = {known[place] for place, _, _ in everybody if known[place] != ANY} or {END}
         if len(runs) > 1:
             said = ", ".join(f"rank {rank} runs {known[place]}" for rank, (place, _, _) in enumerate(everybody))

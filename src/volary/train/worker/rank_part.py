@@ -67,6 +67,7 @@ class RankPart:
     ) -> Voting:
         """What exchanges with the replicas, and updates this part. A collective call. Raises as `build_strategy`."""
         if self.layers is not None:
+            self.layers.waiting = recorder.waiting
             update.hold_parts(self.part.holdings, self.layers)
         if self.part.told and self.everyone.leads:
             recorder.note(**self.part.told)
