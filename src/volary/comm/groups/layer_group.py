@@ -19,15 +19,11 @@ _EXACT = (torch.float32, torch.float64)  # what sums are made in: others become 
 
 
 class PartGroup(Protocol):
-    """The ranks that hold the parts of one replica together. sent_bytes, received_bytes: between them, by this rank.
-
-    waiting: the context of a wait for other ranks.
-    """
+    """The ranks that hold the parts of one replica together. sent_bytes, received_bytes: between them, by this rank."""
 
     group: Group
     sent_bytes: int
     received_bytes: int
-    waiting: Callable[[], AbstractContextManager[None]]
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:

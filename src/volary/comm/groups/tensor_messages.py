@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +34,12 @@ class TensorMessages:
 
     device: where tensors that come are put. They travel through this machine's memory, encrypted, over connections that
     `volary.comm.groups.mesh` makes for the group: who sends never waits for who receives. Used from one thread at a
-    time. sent_bytes and received_bytes: since the start. waiting: the context of a wait for other ranks.
+    time. sent_bytes and received_bytes: since the start.
     """
 
     def __init__(self, group: Group, device: torch.device) -> None:
         self.group, self.rank, self.size, self.device = group, group.rank, group.size, device
         self.sent_bytes = self.received_bytes = 0
-        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
         self._mesh = mesh.of(group) if group.size > 1 else None
 
     @property
@@ -79,17 +77,15 @@ class TensorMessages:
         Tensors of a source and tag come in the order of being sent. Raises PeerLost, and RanksDiffer for what is none.
         """
         head = memoryview(bytearray(_HEAD.size))
-        with self.waiting():
-            self._peers.receive(head, source, tag).wait()
+        self._peers.receive(head, source, tag).wait()
         about, kind, dimensions, *sizes = _HEAD.unpack(head)
         fits = kind < len(_TYPES) and dimensions <= MOST_DIMENSIONS and min(sizes) >= 0
         shape = sizes[:dimensions]
         if not fits or prod(shape) * _TYPES[kind].itemsize > MOST_BYTES:
             raise RanksDiffer(f"worker {source} sent something that is no tensor; accepted: the same code on all")
         values = torch.empty(shape, dtype=_TYPES[kind])
-        with self.waiting():
-            for message in [self._peers.receive(piece, source, tag) for piece in _pieces(values)]:
-                message.wait()
+        for message in [self._peers.receive(piece, source, tag) for piece in _pieces(values)]:
+            message.wait()
         self.received_bytes += len(head) + values.nbytes
         return values.to(self.device), about
 

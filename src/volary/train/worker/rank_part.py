@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from volary.comm.groups.layer_group import LayerGroup
 from volary.comm.groups.leading import from_leader
 from volary.train.agreement.in_parts import InParts
 from volary.train.state.replicas import compare_replicas
@@ -67,7 +68,8 @@ class RankPart:
     ) -> Voting:
         """What exchanges with the replicas, and updates this part. A collective call. Raises as `build_strategy`."""
         if self.layers is not None:
-            self.layers.waiting = recorder.waiting
+            if isinstance(self.layers, LayerGroup):
+                self.layers.waiting = recorder.waiting
             update.hold_parts(self.part.holdings, self.layers)
         if self.part.told and self.everyone.leads:
             recorder.note(**self.part.told)
