@@ -23,18 +23,25 @@ from volary.run.machine.open_files import allow_connections
 def main() -> int:
     """Be one worker until the run is over; returns the exit code."""
     try:
-        place = find()
-        die_with_parent()
-        keep_freed_memory()
-        take_huge_pages()
-        allow_connections(2 * place.world_size)  # one to each other worker, and while they meet another
-        assignment = Assignment.found(os.environ)
-        return _launched(place, sys.argv[1:]) if assignment is None else _assigned(place, assignment)
+        return work_at(find(), sys.argv[1:])
     except VolaryError as error:
         print(error.told, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:  # before it was a member of a run
         return Stopped.exit_code
+
+
+def work_at(place: Place, arguments: list[str]) -> int:
+    """Be the worker with this place until the run is over; returns the exit code.
+
+    arguments: a session file and overrides, where a launcher started this process. Raises VolaryError.
+    """
+    die_with_parent()
+    keep_freed_memory()
+    take_huge_pages()
+    allow_connections(2 * place.world_size)  # one to each other worker, and while they meet another
+    assignment = Assignment.found(os.environ)
+    return _launched(place, arguments) if assignment is None else _assigned(place, assignment)
 
 
 def _assigned(place: Place, assignment: Assignment) -> int:

@@ -3,11 +3,14 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
 from volary.session import Session
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -82,3 +85,16 @@ def test_a_solver_trains_and_its_checkpoint_is_evaluated(volary):
     assert ended["metrics"]["accuracy"] > 0.9
     again = volary("evaluate", ended["run"], "--json")
     assert json.loads(again.out)["metrics"]["accuracy"] == pytest.approx(ended["metrics"]["accuracy"])
+
+
+def test_processes_that_a_launcher_starts_join_one_run(tmp_path, fresh):
+    said = fresh(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"),
+        *(sys.executable, "-m", "volary", "caffe", "train", "digits_solver.prototxt"),
+        *("data.source=digits", "train.steps=20", "evaluate.every=never"),
+    )
+    assert said.status == 0, said.err
+    run = RunDirectory.existing("caffe-digits-1", tmp_path / "runs")
+    with RunReader(run) as reader:
+        assert set(reader.ranks()) == {0, 1}
+    assert Session.read(run.session).data.batch_size == 64

@@ -12,6 +12,7 @@ from volary.cli.command.output import new_file, remark, say, say_json, say_pairs
 from volary.errors import BadInput
 
 if TYPE_CHECKING:
+    from volary.placement import Place
     from volary.session import Session
 
 _debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
@@ -127,22 +128,43 @@ def train(
 ) -> int:
     """Train SOLVER as a session, with settings changed as in `strategy.workers=4`.
 
-    Each worker takes the batch that the network's file says, as each device does in Caffe.
+    Each worker takes the batch that the network's file says, as each device does in Caffe. Under mpirun, srun or
+    torchrun each process is a worker of one run.
     """
-    session, ignored = _session(solver, overrides, weights)
-    if not quiet:
+    from volary.placement import look
+
+    place = look()
+    session, ignored = _session(solver, overrides, weights, place.world_size if place else None)
+    if not quiet and (place is None or place.leads):
         for sentence in ignored:
             remark(f"ignored: {sentence}")
     if dry_run:
         say(session.to_yaml().rstrip())
         return 0
+    if place is not None:
+        return _work_at(place, session)
     from volary.cli.command.ending import conclude, console
     from volary.driver.start import start
 
     return conclude(start(session, console(quiet, as_json)), as_json)
 
 
-def _session(solver: Path, overrides: tuple[str, ...], weights: Path | None) -> tuple[Session, list[str]]:
+def _work_at(place: Place, session: Session) -> int:
+    """Be the worker that a launcher started this process as, of a run that all of its processes join."""
+    from tempfile import TemporaryDirectory
+
+    from volary.worker import work_at
+
+    with TemporaryDirectory(prefix="volary-caffe-") as folder:
+        file = Path(folder) / "session.yaml"  # each process has its own, which says the same
+        file.write_text(session.to_yaml(), encoding="utf-8")
+        return work_at(place, [str(file)])
+
+
+def _session(
+    solver: Path, overrides: tuple[str, ...], weights: Path | None, processes: int | None
+) -> tuple[Session, list[str]]:
+    """The session of a solver, and what of it is ignored. processes: those that a launcher started, if there is one."""
     from volary.network.caffe.solver.session import session_settings
     from volary.session import Session
     from volary.session.reading.read import read_from
@@ -151,7 +173,7 @@ def _session(solver: Path, overrides: tuple[str, ...], weights: Path | None) -> 
     workers = next((one.partition("=")[2] for one in reversed(overrides) if one.startswith("strategy.workers=")), "1")
     if not workers.isdecimal() or workers == "0":
         raise BadInput(f"strategy.workers is {workers!r}; accepted: a whole number, 1 or more")
-    found = session_settings(solver, int(workers), given, weights)
+    found = session_settings(solver, processes or int(workers), given, weights)
     return read_from(Session, found.settings, overrides), found.ignored
 
 

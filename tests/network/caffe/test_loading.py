@@ -93,6 +93,7 @@ def test_parameters_without_a_filler_are_0_as_in_caffe_and_named_ones_are_one():
         (
             input_layer((1, 1, 4, 4)) + 'layer { name: "p" type: "Pooling" bottom: "data" top: "p" }\n'
             'layer { name: "c" type: "Convolution" bottom: "date" top: "c" convolution_param { num_output: 1 } }\n'
+            'layer { name: "after" type: "ReLU" bottom: "c" top: "c" }'
             'layer { name: "d" type: "Convolution" bottom: "data" top: "d" convolution_param { kernel_size: 9 '
             "num_output: 1 } }\n"
             'layer { name: "e" type: "Pooling" bottom: "data" top: "e" top: "mask" pooling_param { kernel_size: 2 } }',

@@ -83,6 +83,16 @@ def test_messages_nested_too_deep_and_too_many_values_are_refused():
         net("x: 1 " * 60_000)
 
 
+def test_files_of_comments_and_of_unknown_fields_alone_are_read_in_time_that_grows_with_their_size():
+    assert not net("# nothing\n" * 300_000 + "\n" * 1_000_000).values
+    findings = Findings("net.prototxt")
+    net("\n".join(f"x{number}: 1" for number in range(40_000)), findings)
+    assert (len(findings.ignored), findings.ignored[-1]) == (
+        40_000,
+        "net.prototxt:40000: field 'x39999' is unknown in Net",
+    )
+
+
 def test_files_that_are_missing_too_large_or_no_text_are_refused(tmp_path):
     with pytest.raises(SettingError, match=r"none.prototxt: No such file"):
         read_text(tmp_path / "none.prototxt", "Net")

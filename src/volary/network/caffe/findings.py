@@ -14,6 +14,7 @@ class Findings:
     file: str
     found: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    _known: set[str] = field(default_factory=set)  # those ignored: a layer may be there in both phases
 
     def add(self, sentence: str, line: int = 0, layer: str = "") -> None:
         """Note a problem. line: of the text, 0 if there is none; layer: the name of the layer that has it."""
@@ -21,7 +22,8 @@ class Findings:
 
     def ignore(self, sentence: str, line: int = 0, layer: str = "") -> None:
         """Note something that is read and has no effect."""
-        if (text := self._placed(sentence, line, layer)) not in self.ignored:  # it may be there in both phases
+        if (text := self._placed(sentence, line, layer)) not in self._known:
+            self._known.add(text)
             self.ignored.append(text)
 
     def raise_if_any(self) -> None:

@@ -66,7 +66,7 @@ class Translator:
         return self._found
 
     def _go_through(self, phase: CaffePhase) -> None:
-        shapes: dict[str, Shape] = dict(self._inputs)
+        shapes: dict[str, Shape | None] = dict(self._inputs)  # None: of what a layer makes that does not fit
         edges: dict[str, str] = {}  # blobs with another name for an edge
         losses: list[CaffeMessage] = []
         read: set[str] = set()
@@ -89,17 +89,19 @@ class Translator:
         self._found.losses[phase] = losses
         self._outputs[phase] = _outputs(losses, [one for one in made if one not in read])
 
-    def _layer(self, message: CaffeMessage, phase: CaffePhase, bottoms: list[str], shapes: dict[str, Shape]) -> bool:
+    def _layer(
+        self, message: CaffeMessage, phase: CaffePhase, bottoms: list[str], shapes: dict[str, Shape | None]
+    ) -> bool:
+        """Add a layer to the graph, and the shapes that it makes; whether that went well."""
         findings, name = self._source.findings, message.one("name")
-        missing = [one for one in bottoms if one not in shapes]
-        for one in missing:
+        for one in (one for one in bottoms if one not in shapes):
             findings.add(f"no layer makes its bottom {one!r}", message.line_of("bottom"), name)
-        if missing or not bottoms:
-            shapes.update(dict.fromkeys(message.all("top"), ()))
-            if not bottoms:
-                findings.add("has no bottom", message.line, name)
+        if not bottoms:
+            findings.add("has no bottom", message.line, name)
+        given = tuple(shape for one in bottoms if (shape := shapes.get(one)) is not None)
+        if not bottoms or len(given) < len(bottoms):
+            shapes.update(dict.fromkeys(message.all("top")))
             return False
-        given = tuple(shapes[one] for one in bottoms)
         try:
             read = CaffeLayer(message, given, findings, phase, self._source.batch)
             translated = LAYERS[message.one("type")](read)
@@ -108,8 +110,7 @@ class Translator:
                 raise SettingError(f"has {len(message.all('top'))} tops; accepted: {len(made)}")
         except SettingError as error:
             findings.add(f"{error} (bottom {', '.join(map(str, given))})", message.line, name)
-            made = tuple(() for _ in message.all("top"))
-            shapes.update(zip(message.all("top"), made, strict=True))
+            shapes.update(dict.fromkeys(message.all("top")))
             return False
         shapes.update(zip(message.all("top"), made, strict=True))
         self._add(message, phase, translated, bottoms)

@@ -17,7 +17,7 @@ MOST_BYTES = 4 * 2**20  # of a file: the largest published networks have a tenth
 MOST_VALUES = 50_000
 MOST_DEPTH = 50
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\r\f\v]+|\#[^\n]*)|(?P<newline>\n)
+    r"""(?P<space>(?:[ \t\r\f\v\n]++|\#[^\n]*+)++)
     |(?P<number>(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fF]?)(?![\w.]))|(?P<word>[A-Za-z_][\w./-]*)
     |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<mark>[{}<>\[\]:,;-])""",
     re.VERBOSE,
@@ -181,10 +181,11 @@ class _Parser:
             if match is None:
                 raise self._error(f"{self._text[begins]!r} is no part of the text format", self._here("mark", begins))
             self._place = match.end()
-            if match.lastgroup == "newline":
-                self._line, self._line_began = self._line + 1, self._place
-            elif match.lastgroup != "space":
+            if match.lastgroup != "space":
                 return self._here(str(match.lastgroup), begins)
+            if lines := self._text.count("\n", begins, self._place):
+                self._line += lines
+                self._line_began = self._text.rfind("\n", begins, self._place) + 1
         return self._here("end", self._place)
 
     def _here(self, sort: str, begins: int) -> _Token:
