@@ -11,6 +11,10 @@ gloo).
 lab (root) with links of 1 Gbit/s, in turns; DistributedDataParallel has turns, too. `sharded3-memory`: the most that a
 worker holds above a process that has imported torch, with Adam, until the end of its last step; beside it the formula:
 16 / 4 bytes a parameter, and the largest layer gathered.
+
+Row `pipeline-bubble`: `partition: {name: pipeline, micro_batches: 8}` on four workers, or on as many as there are
+cores, a transformer of 12 layers: the share of their steps in which workers wait, the median step's; beside it the
+formula, (p - 1) / (m + p - 1). `zero_bubble` is printed, too.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from collections.abc import Callable
 
 import _exchange_cases as cases
 import _parts_bytes
+import _pipeline_bubble
 from _exchange_found import median
 from _exchange_steps import Question, answer, found_in
 from _memory_runs import PARAMETERS, Case, held_by_ours, held_by_peer
@@ -29,6 +34,7 @@ from _report import Options, Row, arguments, report
 FSDP2 = "FSDP2"
 LEVEL_3 = Case("ring", "none", "at most 1.00", 3, 4)
 BYTES_WANTED, STEP_WANTED = "at most 0.76", "at most 0.80"
+BUBBLE_WANTED = "at most 1.15"
 
 
 def main() -> None:
@@ -51,6 +57,14 @@ def _step(options: Options) -> Row:
     return answer("sharded3-1g", Question(cases.FC_1G_SHARDED_3, (FSDP2,), STEP_WANTED), found)
 
 
+def _bubble(options: Options) -> Row:
+    stages, steps = _pipeline_bubble.stages_here(), 8 if options.quick else 40
+    found, zero = (_pipeline_bubble.waited(schedule, steps) for schedule in ("1f1b", "zero_bubble"))
+    ideal = _pipeline_bubble.ideal(stages)
+    print(f"  pipeline-bubble: {stages} stages; with zero_bubble workers wait {zero:.1%} of their steps")
+    return Row("pipeline-bubble", found, "of a step", "formula", ideal, found / ideal, BUBBLE_WANTED, "lower")
+
+
 def _memory(options: Options) -> Row:
     steps, trials = (6, 1) if options.quick else (20, 3)
     ours = statistics.median(held_by_ours(LEVEL_3, steps) for _ in range(trials))
@@ -66,6 +80,7 @@ ROWS: dict[str, Callable[[Options], Row]] = {
     "sharded3-bytes": _bytes,
     "sharded3-memory": _memory,
     "sharded3-1g": _step,
+    "pipeline-bubble": _bubble,
 }
 
 
