@@ -203,3 +203,14 @@ def passing(rank: int, world_size: int, one: Session) -> tuple[Trained, float]:
     uses = dict(layer_uses(model.module, layer_graph(model.module, inputs, nullcontext())))
     part = one.strategy.partition.part(model.module, rank, world_size)
     return trained(rank, world_size, one, disk=Quick()), part.passes_bytes(uses, one.data.batch_size)
+
+
+def encode(rank: int, world_size: int) -> list[str]:
+    one = session("Exact", train={"steps": 1}, strategy={"partition": "tensor", "codec": "onebit"})
+    return [said["text"] for said in trained(rank, world_size, one, disk=Quick()).events("warning")]
+
+
+def test_a_codec_that_has_no_effect_is_told_once(workers):
+    said, nothing = workers(2, encode)
+    why = "strategy.codec=onebit has no effect: all workers hold one replica, whose gradients do not travel"
+    assert why in said and why not in nothing

@@ -39,6 +39,15 @@ def of_one_worker(settings: Strategy) -> str:
     return f"{said} {verb} no effect: there is one worker, which communicates with nobody" if said else ""
 
 
+def of_one_replica(settings: Strategy) -> str:
+    """The warning if workers hold one replica together, whose gradients would travel by a codec; else empty."""
+    if settings.codec.exact:
+        return ""
+    return (
+        f"strategy.{_called(settings.codec)} has no effect: all workers hold one replica, whose gradients do not travel"
+    )
+
+
 def of_freed_memory(level: int) -> str:
     """The warning if all workers share the memory of what each is to keep a share of at this `level`."""
     parameters = ", and parameters are there once for all of them" if level > 2 else ""

@@ -53,8 +53,9 @@ def build_strategy(
     one worker exchanges nothing.
     """
     if group.size == 1:
-        if not part.holdings.apart:
-            _warn(recorder, group, state, idle_settings.of_one_worker(strategy))
+        idle = idle_settings.of_one_replica if part.holdings.apart else idle_settings.of_one_worker
+        if recorder.leads:
+            _warn(recorder, group, state, idle(strategy))
         return SingleWorker(recorder, _whole(update, recorder))
     warms_up = strategy.codec.at(0) != strategy.codec
     private = update is None or update.changes_gradients
