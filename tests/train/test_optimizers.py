@@ -9,6 +9,12 @@ from volary.errors import SettingError
 from volary.train.optimizers import ROOM
 
 THEIRS = {
+    "adafactor": torch.optim.Adafactor,
+    "adamax": torch.optim.Adamax,
+    "asgd": torch.optim.ASGD,
+    "nadam": torch.optim.NAdam,
+    "radam": torch.optim.RAdam,
+    "rprop": torch.optim.Rprop,
     "adadelta": torch.optim.Adadelta,
     "adagrad": torch.optim.Adagrad,
     "adam": torch.optim.Adam,
@@ -25,6 +31,18 @@ CASES = [
     ("adam", {"betas": (0.5, 0.9), "weight_decay": 0.01, "amsgrad": True}),
     ("adamw", {}),
     ("adamw", {"lr": 0.01, "weight_decay": 0.1}),
+    ("adafactor", {}),
+    ("adafactor", {"lr": 0.1, "beta2_decay": -0.5, "eps": (1e-8, 0.01), "d": 2.0, "weight_decay": 0.1}),
+    ("adamax", {}),
+    ("adamax", {"betas": (0.5, 0.9), "weight_decay": 0.01}),
+    ("asgd", {}),
+    ("asgd", {"lambd": 0.1, "alpha": 0.5, "t0": 5.0, "weight_decay": 0.01}),
+    ("nadam", {}),
+    ("nadam", {"momentum_decay": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("radam", {}),
+    ("radam", {"lr": 0.1, "betas": (0.5, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("rprop", {}),
+    ("rprop", {"lr": 0.1, "etas": (0.4, 1.3), "step_sizes": (0.01, 0.2)}),
     ("rmsprop", {}),
     ("rmsprop", {"momentum": 0.9, "centered": True, "weight_decay": 0.01}),
     ("sgd", {}),
@@ -32,7 +50,12 @@ CASES = [
     ("sgd", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
     ("sgd", {"momentum": 0.9, "dampening": 0.5}),
 ]
-OURS = [("caffe_sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01})]  # see test_caffe_momentum.py
+OURS = [
+    ("caffe_sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),  # see test_caffe_momentum.py
+    ("lamb", {"weight_decay": 0.1}),  # this one and lars: see test_trust_ratio.py
+    ("lars", {}),
+    ("muon", {"lr": 0.01}),
+]
 every_rule = pytest.mark.parametrize(("name", "settings"), CASES, ids=lambda value: str(value))
 
 
@@ -85,6 +108,34 @@ def test_names_and_defaults_are_torchs(name):
             assert field.default == theirs[field.name].default, field.name
 
 
+@pytest.mark.parametrize("adjust", ["match_rms_adamw", "original"])
+def test_muon_is_torch_s_for_matrices_and_adamw_for_all_else(adjust):
+    mine, theirs = parameters(), parameters()
+    rule = ROOM.load("muon")(lr=0.01, weight_decay=0.2, betas=(0.8, 0.9), adjust_lr_fn=adjust).build(mine)
+    matrices, others = [[one for one in theirs if (one.ndim == 2) is flat] for flat in (True, False)]
+    muon = torch.optim.Muon(matrices, lr=0.01, weight_decay=0.2, adjust_lr_fn=adjust)
+    adamw = torch.optim.AdamW(others, lr=0.01, weight_decay=0.2, betas=(0.8, 0.9))
+    for rate in (0.01, 0.002):
+        for optimizer in (rule, muon, adamw):
+            optimizer.param_groups[0]["lr"] = rate
+        torch.manual_seed(0)
+        for one, other in zip(mine, theirs, strict=True):
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+        for optimizer in (rule, muon, adamw):
+            optimizer.step()
+    assert len(matrices) == 1
+    assert all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
+    assert not torch.equal(mine[-1], parameters()[-1])
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2)])
+def test_muon_takes_parameters_of_one_kind_alone(shape):
+    own = [torch.nn.Parameter(torch.ones(shape))]
+    steps(ROOM.load("muon")().build(own), own, 1)
+    assert not torch.equal(own[0], torch.ones(shape))
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "fused"),
     [
@@ -123,6 +174,19 @@ def test_parameters_that_fusing_does_not_take_are_updated_too():
         ("rmsprop", {"alpha": 1.0}, "alpha is 1; accepted: from 0 to below 1"),
         ("adadelta", {"rho": -0.1}, "rho is -0.1; accepted: from 0 to below 1"),
         ("adadelta", {"eps": 0.0}, "eps is 0; accepted: above 0"),
+        ("adafactor", {"beta2_decay": 0.1}, "beta2_decay is 0.1; accepted: 0 or less"),
+        ("adafactor", {"eps": (-1.0, 0.1)}, "eps is [-1.0, 0.1]; accepted: each 0 or more"),
+        ("adafactor", {"d": 0.5}, "d is 0.5; accepted: 1 or more"),
+        ("adamax", {"betas": (1.0, 0.9)}, "betas is [1.0, 0.9]; accepted: each from 0 to below 1"),
+        ("asgd", {"t0": -1.0}, "t0 is -1; accepted: 0 or more"),
+        ("lamb", {"eps": -1.0}, "eps is -1; accepted: 0 or more"),
+        ("lars", {"trust": 0.0}, "trust is 0; accepted: above 0"),
+        ("lars", {"momentum": 1.0}, "momentum is 1; accepted: from 0 to below 1"),
+        ("muon", {"ns_steps": 0}, "ns_steps is 0; accepted: from 1 to 99"),
+        ("nadam", {"momentum_decay": -1.0}, "momentum_decay is -1; accepted: 0 or more"),
+        ("radam", {"lr": -1.0}, "lr is -1; accepted: above 0"),
+        ("rprop", {"etas": (1.2, 0.5)}, "etas is [1.2, 0.5]; accepted: one from above 0 to below 1, and one above 1"),
+        ("rprop", {"step_sizes": (2.0, 1.0)}, "step_sizes is [2.0, 1.0]; accepted: two above 0, the smaller first"),
     ],
 )
 def test_what_is_out_of_range_is_refused(name, settings, sentence):
@@ -136,7 +200,7 @@ def test_every_lr_that_torch_takes_of_a_good_one_is_taken(name):
     assert asdict(ROOM.load(name)(lr=1e-9))["lr"] == 1e-9
 
 
-@every_rule
+@pytest.mark.parametrize(("name", "settings"), CASES + OURS, ids=str)
 def test_what_an_optimiser_keeps_is_what_is_said_of_its_memory(name, settings):
     own = [torch.nn.Parameter(torch.zeros(32, 32))]
     rule = ROOM.load(name)(**settings)

@@ -33,6 +33,11 @@ RULES = [
     ("rmsprop", {"momentum": 0.9, "centered": True}),
     ("adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.1}),
     ("adadelta", {}),
+    ("adamax", {"weight_decay": 0.01}),
+    ("asgd", {"lambd": 0.1, "t0": 5.0}),
+    ("nadam", {"weight_decay": 0.01}),
+    ("radam", {"decoupled_weight_decay": True, "weight_decay": 0.01}),
+    ("rprop", {}),
     ("caffe_sgd", {"momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
 ]
 every_rule = pytest.mark.parametrize(("name", "own"), RULES, ids=str)

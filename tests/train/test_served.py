@@ -24,7 +24,7 @@ from volary.session import Session
 from volary.session.spec import Strategy
 from volary.train.afterwards import check_session
 
-QUICK = ("not contiguous", "measured", "as factors")
+QUICK = ("not contiguous", "measured", "by norms of parameters", "as factors")
 
 
 def over(one: Session, workers: int, servers: int | str, consistency: Any = "bsp", **more: Any) -> Session:
@@ -44,6 +44,7 @@ def equal_ones() -> dict[str, Session]:
     found["not contiguous"] = session("Pictures", optimizer=RULES["adam"])
     found["shared"] = session("Tied64")
     found["of whole parameters"] = session("Exact", optimizer={"name": f"{CODE}:OwnRule", "lr": 0.2})
+    found["by norms of parameters"] = session("Exact", optimizer={"name": "lamb", "lr": 0.05})
     found["as factors"] = session("Wide", batch_size=4, source={"name": "points", "samples": 18})
     found["measured"] = session("Exact", evaluate={"every": "5 steps"}, train={"steps": 20, "histograms": "3 steps"})
     return found

@@ -1,0 +1,44 @@
+"""Adam with a learning rate by layer, for large batches (You et al. 2020, arXiv:1904.00962)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from volary.session.checks import require
+from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lamb:
+    """Adam whose update has, for each parameter, the norm of that parameter times the learning rate."""
+
+    elementwise: ClassVar[bool] = False
+
+    lr: float = 0.001  # learning rate
+    betas: tuple[float, float] = (0.9, 0.999)  # how much of the past the mean and the mean square keep
+    eps: float = 1e-6  # added to the root of the mean square, against division by zero
+    weight_decay: float = 0.01  # share of the parameter that is added to its update
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        require(all(0 <= beta < 1 for beta in self.betas), "betas", list(self.betas), f"each {BELOW_ONE}")
+        require(self.eps >= 0, "eps", self.eps, NON_NEGATIVE)
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
+
+    @property
+    def kept(self) -> int:
+        return 2
+
+    def build(self, parameters: Iterable[Tensor]) -> Optimizer:
+        from volary.train.update.trust_ratio import LambRule
+
+        return LambRule(parameters, **asdict(self))
+
+
+OPTIMIZER = Lamb
