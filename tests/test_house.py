@@ -554,9 +554,11 @@ def callers(pattern, room="train"):
 
 
 def test_one_place_writes_the_files_of_a_checkpoint_one_makes_the_row_of_a_step_and_one_puts_a_worker_together():
-    """Who says when a checkpoint is written differs: ranks that keep step, the roster, a server for its slices."""
-    writes = r"(\w+\.)*write_files"
-    assert callers(writes) == {"served/saver.py": 1, "served/server/shards.py": 1, "state/committing.py": 1}
+    """Who says when a checkpoint is written differs: ranks that keep step, the roster, a server for its slices; of a
+    run that continues from a snapshot of Caffe's the first one is written before it starts.
+    """
+    writes, when_asked = r"(\w+\.)*write_files", {"served/saver.py": 1, "served/server/shards.py": 1}
+    assert callers(writes) == {**when_asked, "state/committing.py": 1, "from_caffe.py": 1}
     assert callers(r"Committing") == {"worker/saver.py": 1}
     assert callers(r"(\w+\.)*_?recorder\.end_step") == {"replica.py": 1}
     for made in ("ServedReplica", "ByRoster", "WorkerState", "Residuals", "linked"):

@@ -21,6 +21,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.run.control.watcher import Watcher
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.run.disk import Disk, replace_file
 from volary.session.own_source import source_of
 from volary.session.script import SOURCE, Script
 from volary.session.spec import LoopCheckpoint, RunSettings, Session, Strategy, Train
@@ -180,7 +181,12 @@ def launch(
         network=network if isinstance(network, str) else reference_to(network),
         run=RunSettings(name=settings.get("name"), folder=settings.get("folder", "runs")),
     )
-    return _result(start(script, _watcher(show), files))
+
+    def lay_files(directory: RunDirectory) -> None:
+        for name, data in files.items():
+            replace_file(Disk(), directory.path / name, data)
+
+    return _result(start(script, _watcher(show), lay_files))
 
 
 def _travelling(function: Callable[..., Any] | str) -> tuple[str, dict[str, bytes]]:

@@ -6,9 +6,11 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from network.caffe._nets import caffemodel, solverstate
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session import Session
@@ -85,6 +87,21 @@ def test_a_solver_trains_and_its_checkpoint_is_evaluated(volary):
     assert ended["metrics"]["accuracy"] > 0.9
     again = volary("evaluate", ended["run"], "--json")
     assert json.loads(again.out)["metrics"]["accuracy"] == pytest.approx(ended["metrics"]["accuracy"])
+
+
+def test_a_snapshot_is_continued_and_one_that_does_not_fit_leaves_no_run(volary):
+    weights = [np.zeros(shape) for shape in ((16, 1, 5, 5), (16,), (10, 2304), (10,))]
+    caffemodel(Path("it.caffemodel"), {"conv1": weights[:2], "ip1": weights[2:]})
+    solverstate(Path("it.solverstate"), 95, "it.caffemodel", weights)
+    solverstate(Path("bad.solverstate"), 95, "it.caffemodel", weights[:3])
+    train = ("caffe", "train", "digits_solver.prototxt", "data.source=digits", "evaluate.every=never", "--json")
+    said = volary(*train, "--snapshot", "bad.solverstate")
+    assert (said.status, said.err.splitlines()[-1].partition(";")[0]) == (2, "bad.solverstate: has 3 histories")
+    assert not Path("runs").exists()
+    ended = json.loads(volary(*train, "--snapshot", "it.solverstate").out)
+    assert (ended["state"], ended["step"]) == ("finished", 100)
+    with RunReader(RunDirectory.existing(ended["run"])) as reader:
+        assert [row.step for row in reader.steps()] == [96, 97, 98, 99, 100]
 
 
 def test_processes_that_a_launcher_starts_join_one_run(tmp_path, fresh):

@@ -12,7 +12,11 @@ from volary.cli.command.output import new_file, remark, say, say_json, say_pairs
 from volary.errors import BadInput
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from volary.network.caffe.solver.snapshot import SolverSnapshot
     from volary.placement import Place
+    from volary.run.directory import RunDirectory
     from volary.session import Session
 
 _debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
@@ -119,22 +123,31 @@ def import_(net: Path, weights: Path | None, output: Path, shape: tuple[int, ...
 @click.argument("solver", type=click.Path(path_type=Path))
 @arguments.overrides
 @click.option("--weights", type=click.Path(path_type=Path), help="A .caffemodel to start from.")
+@click.option("--snapshot", type=click.Path(path_type=Path), help="A .solverstate to continue from.")
 @click.option("--dry-run", is_flag=True, help="Print the session that the solver describes, and start nothing.")
 @arguments.quiet
 @arguments.as_json
 @_debug
 def train(
-    solver: Path, overrides: tuple[str, ...], weights: Path | None, dry_run: bool, quiet: bool, as_json: bool
+    solver: Path,
+    overrides: tuple[str, ...],
+    weights: Path | None,
+    snapshot: Path | None,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> int:
     """Train SOLVER as a session, with settings changed as in `strategy.workers=4`.
 
     Each worker takes the batch that the network's file says, as each device does in Caffe. Under mpirun, srun or
-    torchrun each process is a worker of one run.
+    torchrun each process is a worker of one run. With a snapshot, the weights are those of the caffemodel that it
+    names, or WEIGHTS.
     """
     from volary.placement import look
 
     place = look()
-    session, ignored = _session(solver, overrides, weights, place.world_size if place else None)
+    begun = _snapshot(snapshot, weights, place) if snapshot else None
+    session, ignored = _session(solver, overrides, begun or weights, place.world_size if place else None)
     if not quiet and (place is None or place.leads):
         for sentence in ignored:
             remark(f"ignored: {sentence}")
@@ -146,7 +159,30 @@ def train(
     from volary.cli.command.ending import conclude, console
     from volary.driver.start import start
 
-    return conclude(start(session, console(quiet, as_json)), as_json)
+    return conclude(start(session, console(quiet, as_json), _preparation(session, begun)), as_json)
+
+
+def _snapshot(file: Path, weights: Path | None, place: Place | None) -> SolverSnapshot:
+    """The snapshot to continue from. Raises BadInput if a launcher has started this process: each would write one."""
+    from volary.network.caffe.solver.snapshot import read_snapshot
+
+    if place is not None:
+        raise BadInput(
+            f"--snapshot is {file}, in a process that a launcher started; accepted: one process that starts the "
+            "workers, with engine=mpi or another, and strategy.workers=N"
+        )
+    return read_snapshot(file, weights)
+
+
+def _preparation(session: Session, snapshot: SolverSnapshot | None) -> Callable[[RunDirectory], None]:
+    """What adds to a new run the checkpoint that it begins with. Raises SettingError if the snapshot does not fit."""
+    if snapshot is None:
+        return lambda _: None
+    from volary.run.checkpoints import Checkpoints
+    from volary.train.from_caffe import first_checkpoint
+
+    first = first_checkpoint(session, snapshot)
+    return lambda run: first.write(Checkpoints(run.checkpoints))
 
 
 def _work_at(place: Place, session: Session) -> int:
@@ -162,9 +198,12 @@ def _work_at(place: Place, session: Session) -> int:
 
 
 def _session(
-    solver: Path, overrides: tuple[str, ...], weights: Path | None, processes: int | None
+    solver: Path, overrides: tuple[str, ...], begun: SolverSnapshot | Path | None, processes: int | None
 ) -> tuple[Session, list[str]]:
-    """The session of a solver, and what of it is ignored. processes: those that a launcher started, if there is one."""
+    """The session of a solver, and what of it is ignored.
+
+    begun: weights or a snapshot that it begins with. processes: those that a launcher started, if there is one.
+    """
     from volary.network.caffe.solver.session import session_settings
     from volary.session import Session
     from volary.session.reading.read import read_from
@@ -173,7 +212,7 @@ def _session(
     workers = next((one.partition("=")[2] for one in reversed(overrides) if one.startswith("strategy.workers=")), "1")
     if not workers.isdecimal() or workers == "0":
         raise BadInput(f"strategy.workers is {workers!r}; accepted: a whole number, 1 or more")
-    found = session_settings(solver, processes or int(workers), given, weights)
+    found = session_settings(solver, processes or int(workers), given, begun)
     return read_from(Session, found.settings, overrides), found.ignored
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from volary.comm.control.sealing import Security
@@ -21,7 +21,7 @@ from volary.errors.raised import shown
 from volary.run.checkpoints import Checkpoints
 from volary.run.control.watcher import Watcher
 from volary.run.directory import RunDirectory, discard
-from volary.run.disk import Disk, replace_file
+from volary.run.disk import Disk
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
 from volary.run.machine.addresses import address_of
@@ -34,20 +34,21 @@ SESSION_JOB = "volary.train.worker.job:run_session"
 PROGRAM_JOB = "volary.train.own.startup.run_program:run_program"
 
 
-def start(task: Task, watcher: Watcher, files: Mapping[str, bytes] | None = None) -> Ending:
+def start(task: Task, watcher: Watcher, prepare: Callable[[RunDirectory], object] = lambda _: None) -> Ending:
     """Make the run directory and train, here or as a job of the engine's queue. Raises BadInput before the first step,
     and what `Drive.run` raises.
 
-    files: to lay into the run's directory. Input that the workers refuse, and a program that ends before it begins,
-    leave no run: the name stays free.
+    prepare: adds to the new run's directory what it begins with. Input that the workers refuse, and a program that ends
+    before it begins, leave no run: the name stays free.
     """
     task.engine.prepare(task.strategy.workers)
     warnings = check(task)
     check_place(task)
     directory = create(task)
+    begun_with: list[int] = []
     try:
-        for name, data in (files or {}).items():
-            replace_file(Disk(), directory.path / name, data)
+        prepare(directory)
+        begun_with = Checkpoints(directory.checkpoints).steps()
         if (queue := queue_of(task.engine)) is not None:
             submit(directory, queue, task.strategy.workers)
             return follow(directory, watcher)
@@ -55,7 +56,7 @@ def start(task: Task, watcher: Watcher, files: Mapping[str, bytes] | None = None
             return drive(directory, lock, task, watcher, warnings)
     except (BadInput, ProgramEnded) as error:
         begun = isinstance(error, ProgramEnded) and error.begun
-        if not begun and not Checkpoints(directory.checkpoints).steps():
+        if not begun and Checkpoints(directory.checkpoints).steps() == begun_with:
             with suppress(OSError):  # a store that fails meanwhile: what is wrong with the input matters more
                 discard(Disk(), directory.path)
                 error.add_note(f"{shown(str(directory.path))} was removed, as nothing was trained in it")

@@ -19,6 +19,7 @@ from volary.network.caffe.weights.loading import load
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 SHARED = CHECKOUT.parent / "shared"
+SAMPLES = 24  # of the fixture `digits`
 
 
 def source_of(text, name="net.prototxt"):
@@ -40,6 +41,13 @@ def caffemodel(file, blobs, *, legacy=False):
         layer = CaffeMessage("Layer").add("name", name)
         net.add("layer", layer.add("blobs", *(blob_from(one, legacy=legacy) for one in arrays)))
     file.write_bytes(written(net))
+    return file
+
+
+def solverstate(file, iterations, weights, histories):
+    """A snapshot of a solver with these arrays, which names a file of weights."""
+    state = CaffeMessage("SolverState").add("iter", iterations).add("learned_net", weights)
+    file.write_bytes(written(state.add("history", *map(blob_from, histories))))
     return file
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import struct
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pytest
 import torch
 from torch.nn import functional
 
+from network.caffe._nets import SAMPLES
 from train._served import served
 from train._training import trained
 from train.test_served import over
@@ -22,7 +19,6 @@ from volary.session.spec import Strategy
 from volary.train.model import build_model
 from volary.train.state.seeds import seed_all
 
-SAMPLES, SIDE = 24, 28
 LENET = """
 layer { name: "d" type: "Data" top: "data" top: "label" data_param { source: "x" batch_size: 12 backend: LMDB } }
 layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1"
@@ -63,21 +59,6 @@ layer { name: "ip" type: "InnerProduct" bottom: "s" top: "ip" inner_product_para
   weight_filler { type: "gaussian" std: 0.1 } } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
-
-
-@pytest.fixture
-def digits(tmp_path, monkeypatch):
-    """A folder of IDX files with a few images, which is the working directory."""
-    monkeypatch.chdir(tmp_path)
-    generator = np.random.default_rng(1)
-    images = generator.integers(0, 256, (SAMPLES, SIDE, SIDE), dtype=np.uint8)
-    labels = generator.integers(0, 10, SAMPLES, dtype=np.uint8)
-    labels[0] = 9  # so that there are ten classes
-    for part in ("train", "t10k"):
-        for name, values in (("images-idx3", images), ("labels-idx1", labels)):
-            head = struct.pack(f">I{values.ndim}I", 0x800 + values.ndim, *values.shape)
-            Path(f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(head + values.tobytes()))
-    return torch.from_numpy(images).float().unsqueeze(1) / 255, torch.from_numpy(labels).long()
 
 
 def session(net, solver, *overrides):

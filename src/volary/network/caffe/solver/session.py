@@ -14,6 +14,7 @@ from volary.network.caffe.reading.text import read_text
 from volary.network.caffe.solver import data
 from volary.network.caffe.solver.files import found_from
 from volary.network.caffe.solver.rules import optimizer, schedule
+from volary.network.caffe.solver.snapshot import SolverSnapshot
 from volary.network.caffe.source import NetSource, read_net
 from volary.network.caffe.types.registry import LOSSES
 
@@ -43,21 +44,37 @@ class SolverSettings:
 
 
 def session_settings(
-    file: Path, workers: int, given: Collection[str] = (), weights: Path | None = None
+    file: Path,
+    workers: int,
+    given: Collection[str] = (),
+    begun: SolverSnapshot | Path | None = None,
 ) -> SolverSettings:
     """The session that a solver file describes, for so many workers, each with the batch of one device.
 
-    given: dotted names of settings that the user gives, which the solver need not say. weights: a caffemodel to start
-    from. Raises SettingError with a sentence for each thing that cannot be had.
+    given: dotted names of settings that the user gives, which the solver need not say. begun: a caffemodel to start
+    from, or a snapshot to continue from. Raises SettingError with a sentence for each thing that cannot be had.
     """
     findings = Findings(str(file))
     solver = read_text(file, "Solver", findings)
     for name, why in _IGNORED.items():
         if name in solver:
             findings.ignore(f"{name} is ignored: {why}", solver.line_of(name))
+    weights = begun.weights if isinstance(begun, SolverSnapshot) else begun
     found = _Conversion(file, solver, workers, given, findings).settings(weights)
+    if isinstance(begun, SolverSnapshot):
+        _continue(found, begun, given, findings)
     findings.raise_if_any()
     return SolverSettings(found, findings.ignored)
+
+
+def _continue(found: Settings, snapshot: SolverSnapshot, given: Collection[str], findings: Findings) -> None:
+    """All layers have weights in a snapshot, and there has to be something left to train."""
+    found.get("network", {})["missing"] = "refuse"
+    if snapshot.iterations >= found["train"]["steps"] and not {"train.steps", "train.epochs"} & set(given):
+        findings.add(
+            f"max_iter is {found['train']['steps']}; accepted: above the {snapshot.iterations} iterations of "
+            f"{snapshot.file}, or train.steps=... on the command line"
+        )
 
 
 class _Conversion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -50,15 +51,12 @@ def _load_layer(module: nn.Module, one: NamedTranslation, blobs: list[Blob], fin
     if len(blobs) != expected:
         findings.add(f"has {len(blobs)} blobs in the weights; accepted: {expected}", line, name)
         return
+    transposed = [one.translated.transposed and number == 0 for number in range(len(blobs))]
     for number, (blob, target) in enumerate(zip(blobs, targets, strict=False)):
-        shape = tuple(target.shape)
-        if one.translated.transposed and number == 0:
-            shape = shape[::-1]
-        if blob.count != target.numel() or not _fits(blob.shape, shape):
+        shape = shape_of(target, transposed=transposed[number])
+        if not fits(blob, shape):
             findings.add(
-                f"blob {number} has the shape {_shown(blob.shape)} in the weights; accepted: {_shown(shape)}",
-                line,
-                name,
+                f"blob {number} has the shape {shown(blob.shape)} in the weights; accepted: {shown(shape)}", line, name
             )
             return
     with torch.no_grad():
@@ -68,11 +66,18 @@ def _load_layer(module: nn.Module, one: NamedTranslation, blobs: list[Blob], fin
                 target.copy_(_tensor(blob).reshape(target.shape) * (1 / factor if factor else 0.0))
             return
         for number, (blob, target) in enumerate(zip(blobs, targets, strict=True)):
-            values = _tensor(blob)
-            if one.translated.transposed and number == 0:
-                target.copy_(values.reshape(target.shape[::-1]).T)
-            else:
-                target.copy_(values.reshape(target.shape))
+            target.copy_(values_as(blob, target, transposed=transposed[number]))
+
+
+def shape_of(parameter: Tensor, *, transposed: bool) -> tuple[int, ...]:
+    """The shape of a parameter's blob. transposed: it is of the transpose."""
+    return tuple(parameter.shape)[:: -1 if transposed else 1]
+
+
+def values_as(blob: Blob, parameter: Tensor, *, transposed: bool) -> Tensor:
+    """The values of a blob that fits, in the shape of its parameter."""
+    values = _tensor(blob).reshape(shape_of(parameter, transposed=transposed))
+    return values.T if transposed else values
 
 
 def _targets(one: NamedTranslation) -> tuple[str, ...]:
@@ -80,18 +85,19 @@ def _targets(one: NamedTranslation) -> tuple[str, ...]:
     return STATISTICS if one.translated.statistics else parameters_of(one.message)
 
 
-def _fits(blob: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def fits(blob: Blob, shape: tuple[int, ...]) -> bool:
     """Whether a blob has this shape, but for sizes of 1 in front, which old files have."""
 
     def bare(sizes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(size for size in sizes if size != 1)
 
-    return bare(blob) == bare(shape)
+    return blob.count == prod(shape) and bare(blob.shape) == bare(shape)
 
 
 def _tensor(blob: Blob) -> Tensor:
     return torch.from_numpy(blob.values().copy())
 
 
-def _shown(shape: tuple[int, ...]) -> str:
+def shown(shape: tuple[int, ...]) -> str:
+    """A shape in messages."""
     return "x".join(map(str, shape)) or "scalar"

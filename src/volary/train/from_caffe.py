@@ -1,0 +1,86 @@
+"""The first checkpoint of a run that continues from a snapshot of Caffe's: resuming it is what every run can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import torch
+
+from volary.data.datasets.stream import Stream
+from volary.errors import SettingError
+from volary.network.caffe.module import inputs_of
+from volary.network.caffe.solver.history import histories
+from volary.network.caffe.source import read_net
+from volary.network.caffe.translating import Translator
+from volary.network.zoo.caffe import Caffe
+from volary.run.checkpoints import ROSTER, Checkpoints
+from volary.run.content import Content
+from volary.server.roster.portions import RemainingSamples
+from volary.server.roster.progress import RosterState
+from volary.sharding.epochs import Epochs
+from volary.sharding.ranges import Range
+from volary.train.model import build_model, name_of
+from volary.train.state.committing import write_files
+from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
+from volary.train.state.state_file import state_content
+from volary.train.state.weights import WEIGHTS, weights_content, weights_of
+from volary.train.update.optimizer_rule import COUNTER, PartState
+
+if TYPE_CHECKING:
+    from volary.network.caffe.solver.snapshot import SolverSnapshot
+    from volary.session.spec import Session
+
+
+@dataclass(frozen=True)
+class FirstCheckpoint:
+    """A checkpoint that nobody has trained for here: after `step` updates, with files by name."""
+
+    step: int
+    files: Mapping[str, Content]
+
+    def write(self, checkpoints: Checkpoints) -> None:
+        """Write it to those of a new run. Raises OSError."""
+        checkpoints.begin(self.step)
+        sums = write_files(checkpoints.write, self.step, self.files.items())
+        checkpoints.commit(self.step, 1, sums, None)
+
+
+def first_checkpoint(session: Session, snapshot: SolverSnapshot) -> FirstCheckpoint:
+    """What a run of this session begins with: the snapshot's weights and histories, and the samples of its iterations
+    learnt from.
+
+    Raises SettingError if they do not fit the session's network and optimiser.
+    """
+    network = session.network
+    if not isinstance(network, Caffe):
+        raise SettingError("network is none of Caffe's; accepted with a snapshot: that of the solver")
+    model = build_model(session, torch.device("cpu"))
+    if isinstance(model.samples, Stream):
+        raise SettingError("data.source is a stream; accepted with a snapshot: samples that are read by index")
+    source = read_net(network.caffe, network.stages)
+    translation = Translator(source, inputs_of(source, model.samples.input_shape)).translate()
+    remembered = histories(model.module, translation, snapshot, name_of(session.optimizer))
+    step = snapshot.iterations
+    counter = {} if name_of(session.optimizer) == "caffe_sgd" else {COUNTER: torch.tensor(float(step))}
+    state = OptimizerState(
+        PartState(Range(name, 0, values[0].numel()), {kind: one.flatten() for kind, one in entries.items()}, counter)
+        for name, entries in remembered.items()
+        if (values := list(entries.values()))
+    )
+    files = {
+        WEIGHTS: weights_content(weights_of(model.module)),
+        OPTIMIZER: state_content(state.plain()),
+        ROSTER: msgspec.json.encode(_progress(step, len(model.samples), session.data.batch_size)),
+    }
+    return FirstCheckpoint(step, files)
+
+
+def _progress(step: int, samples: int, batch_size: int) -> RosterState:
+    """As if the run had learnt from so many batches of its own."""
+    epochs = Epochs(samples, batch_size)
+    epoch, position = epochs.end_of(step)
+    begun = [(epoch, position, samples)] if position else []
+    return RosterState(step, epochs.samples_of(step), RemainingSamples(epoch + len(begun), begun))
