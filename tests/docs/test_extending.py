@@ -131,7 +131,7 @@ LACKING = {
     ),
     "partition": (
         SUBCLASS.format(room="partition", base="Partition", constant="PARTITION"),
-        *("strategy.partition=idle", "volary.partition.idle lacks lacks, needs, part; see Partition in"),
+        *("strategy.partition=idle", "volary.partition.idle lacks lacks, mesh, needs, part; see Partition in"),
     ),
     "network/losses": (
         SUBCLASS.format(room="network.losses", base="Loss", constant="LOSS"),
@@ -143,7 +143,10 @@ LACKING = {
     ),
     "network/metrics": (
         SUBCLASS.format(room="network.metrics", base="Metric", constant="METRIC"),
-        *("loss.metric=idle", "volary.network.metrics.idle lacks higher_is_better, outputs, total; see Metric in"),
+        *(
+            "loss.metric=idle",
+            "volary.network.metrics.idle lacks figures, higher_is_better, outputs, rows, sums; see Metric in",
+        ),
     ),
 }
 

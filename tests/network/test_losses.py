@@ -139,7 +139,10 @@ def test_an_output_that_is_no_tensor_is_refused() -> None:
     [
         ({"label_smoothing": 1.0}, "label_smoothing is 1.0; accepted: from 0, below 1"),
         ({"auxiliary_weight": -0.1}, "auxiliary_weight is -0.1; accepted: from 0"),
-        ({"metric": "f1"}, "metric: unknown name 'f1'; Known: loss, absolute_error, accuracy, perplexity"),
+        (
+            {"metric": "recal"},
+            "metric: unknown name 'recal'; did you mean 'recall'. Known: loss, absolute_error, accuracy",
+        ),
     ],
 )
 def test_unfit_settings_are_refused(settings: dict[str, Any], sentence: str) -> None:

@@ -15,8 +15,8 @@ from volary.train.model import open_data
 SOURCE = {"name": "points", "samples": 121}
 
 
-def evaluated(network: str, **settings: Any) -> Any:
-    return session(network, source=SOURCE, batch_size=9, evaluate={"every": "3 steps"}, **settings)
+def evaluated(network: str, source: dict[str, Any] = SOURCE, **settings: Any) -> Any:
+    return session(network, source=source, batch_size=9, evaluate={"every": "3 steps"}, **settings)
 
 
 def evaluate(rank: int, world_size: int) -> Trained:
@@ -63,6 +63,25 @@ def test_figures_equal_one_worker_s_on_uneven_data(workers, alone, world_size):
     for (_, found), (_, expected) in zip(first.metrics, alone.metrics, strict=True):
         assert found == pytest.approx(expected, abs=1e-6)
     assert not any(one.metrics for one in others), "rank 0 writes them down for all"
+
+
+LOSS = {"name": "cross_entropy", "metric": "f1", "metrics": ["f1", "by_class", "confusion", "roc_auc"]}
+
+
+def evaluate_by_class(rank: int, world_size: int) -> Trained:
+    source = {**SOURCE, "name": "points_of_classes"}
+    return trained(rank, world_size, evaluated("Exact", source=source, loss=LOSS, train={"steps": 7}))
+
+
+def test_metrics_of_several_sums_equal_one_worker_s_on_uneven_data(workers):
+    (_, one), *_ = workers(1, evaluate_by_class)[0].metrics
+    first, *_ = workers(3, evaluate_by_class)
+    assert first.metrics[0][1] == pytest.approx(one, abs=1e-6)
+    assert {"f1", "roc_auc", "confusion[0,1]"} <= set(one)
+    assert any(name.startswith("recall[") for name in one)
+    assert sum(value for name, value in one.items() if name.startswith("confusion")) == 40, "each sample once"
+    best = first.events("best")
+    assert best[0] == {"metric": "f1", "value": first.metrics[0][1]["f1"]}
 
 
 def test_figures_are_those_one_would_compute_by_hand(alone, tmp_path):

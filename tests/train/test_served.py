@@ -46,7 +46,9 @@ def equal_ones() -> dict[str, Session]:
     found["of whole parameters"] = session("Exact", optimizer={"name": f"{CODE}:OwnRule", "lr": 0.2})
     found["by norms of parameters"] = session("Exact", optimizer={"name": "lamb", "lr": 0.05})
     found["as factors"] = session("Wide", batch_size=4, source={"name": "points", "samples": 18})
-    found["measured"] = session("Exact", evaluate={"every": "5 steps"}, train={"steps": 20, "histograms": "3 steps"})
+    loss = {"name": "cross_entropy", "metrics": ["f1", "confusion", "roc_auc"]}
+    train, source = {"steps": 20, "histograms": "3 steps"}, {"name": "points_of_classes"}
+    found["measured"] = session("Exact", source=source, loss=loss, evaluate={"every": "5 steps"}, train=train)
     return found
 
 

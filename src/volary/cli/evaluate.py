@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from volary.cli.command import arguments
-from volary.cli.command.output import remark, say_json, say_pairs
+from volary.cli.command.output import remark, say, say_json, say_pairs, say_table
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def evaluate(run: RunDirectory, overrides: tuple[str, ...], trust: bool, which: 
         task = Session.read(run.session, overrides)
 
     from volary.cli.command.checkpoint import choose
-    from volary.monitor.wording import number, place
+    from volary.monitor.parts import tables
+    from volary.monitor.wording import number, place, whole
 
     step = choose(run, which).step
 
@@ -47,4 +48,7 @@ def evaluate(run: RunDirectory, overrides: tuple[str, ...], trust: bool, which: 
     if as_json:
         say_json({"run": str(run.path), "step": step, "metrics": metrics})
         return
-    say_pairs([("run", place(run.path)), ("step", str(step)), *((k, number(v)) for k, v in metrics.items())])
+    say_pairs([("run", place(run.path)), ("step", str(step)), *((k, number(metrics[k])) for k in whole(metrics))])
+    for header, *rows in tables(metrics):
+        say("")
+        say_table(header, rows)

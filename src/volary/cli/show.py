@@ -109,12 +109,14 @@ def _say_curves(found: Account) -> None:
 
 
 def _say_metrics(found: Account) -> None:
-    from volary.monitor.wording import clean, number
+    from volary.monitor.wording import clean, number, whole
 
     if not found.metrics:
         return
     first = found.digest.metric
-    names = sorted({name for _, values in found.metrics for name in values}, key=lambda name: (name != first, name))
+    names = sorted(
+        {name for _, values in found.metrics for name in whole(values)}, key=lambda name: (name != first, name)
+    )
     names = names[:METRICS_SHOWN]
     shown = found.metrics[-EVALUATIONS_SHOWN:]
     left_out = len(found.metrics) - len(shown)

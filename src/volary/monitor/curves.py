@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from volary.errors import BadInput
+from volary.monitor.wording import whole
 from volary.run.database.course.curves import MEASURED, Point
 from volary.run.database.reader import RunReader
 
@@ -60,7 +61,7 @@ def curves(reader: RunReader, name: str, points: int, *, own_loop: bool) -> list
 def measured(reader: RunReader, points: int, *, own_loop: bool) -> list[Curve]:
     """The loss, and everything that evaluations measured."""
     metrics = reader.metrics()
-    wanted = ["loss", *(name for name in sorted(metrics) if name != "loss")]
+    wanted = ["loss", *(name for name in sorted(whole(metrics)) if name != "loss")]
     return [curve for name in wanted for curve in _called(name, reader, metrics, points, own_loop)]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from volary.errors import BadInput
 from volary.monitor.curves import Curve, curves
 from volary.monitor.outline import outline
+from volary.monitor.wording import whole
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -67,7 +68,7 @@ def _measured(runs: Sequence[RunDirectory]) -> list[str]:
     found: dict[str, None] = {"loss": None}
     for run in runs:
         with RunReader(run) as reader:
-            found |= dict.fromkeys(sorted(reader.metrics()))
+            found |= dict.fromkeys(sorted(whole(reader.metrics())))
     return list(found)
 
 

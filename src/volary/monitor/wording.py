@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from volary.errors.raised import shown
@@ -15,6 +16,7 @@ STOPPING = "stopping after this step; Ctrl-C again stops now"
 MEMBERSHIP = ("joined", "left", "lost", "server_lost")
 TROUBLE = ("suspect", "slow", "checkpoint_failed", "skipped", "warning", "lost", "server_lost")
 PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase in PHASES}
+PART = re.compile(r"(\w+)\[(\d+)(?:,(\d+))?\]")  # a figure of a class, `recall[3]`, or of a cell of a matrix
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -85,8 +87,13 @@ def hour(at: float) -> str:
 
 def measured(values: Mapping[str, float], first: str = "") -> str:
     """Metrics in one line, the one called `first` before the others: `accuracy 0.9733, loss 0.0912`."""
-    names = sorted(values, key=lambda name: (name != first, name))
+    names = sorted(whole(values), key=lambda name: (name != first, name))
     return ", ".join(f"{clean(name)} {number(values[name])}" for name in names)
+
+
+def whole(names: Iterable[str]) -> list[str]:
+    """The names of figures that are of all that was measured, without those of a class or of a cell of a matrix."""
+    return [name for name in names if not PART.fullmatch(name)]
 
 
 def clean(text: object) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
 from volary.network.metrics import ROOM
 from volary.plugins import unknown
+
+if TYPE_CHECKING:
+    from volary.network.metrics._base import Metric
 
 NO_CLASSES = (
     "the data does not say how many classes there are; accepted: network.classes (in a regression the number of "
@@ -21,13 +25,32 @@ def one_of(field: str, value: object, accepted: Sequence[object]) -> None:
         raise SettingError(f"{field} is {value!r}; accepted: {', '.join(map(str, accepted))}")
 
 
-def metric(name: str, outputs: Collection[str]) -> None:
-    """Refuse a metric that is in no file, with the nearest name, and one of other outputs. Raises SettingError."""
-    if name != LOSS and name not in ROOM.names():
-        raise SettingError(f"metric: {unknown(name, [LOSS, *ROOM.names()])}")
-    if name != LOSS and (of := ROOM.load(name).outputs) not in outputs:
-        suit = [LOSS, *(known for known in ROOM.names() if ROOM.load(known).outputs in outputs)]
-        raise SettingError(f"metric {name!r} is of {of}; accepted: {', '.join(suit)}")
+def metrics(decides: str, asked: Sequence[Metric], outputs: Collection[str]) -> None:
+    """Refuse metrics of other outputs, and what decides if it is the loss, one of `asked` or in a file, and cannot.
+
+    Raises SettingError, for a name that is not known with the nearest one.
+    """
+    names = [one.name for one in asked]
+    for one in asked:
+        if one.outputs not in outputs:
+            suit = ", ".join(known for known in ROOM.names() if ROOM.load(known).outputs in outputs)
+            raise SettingError(f"metrics: {one.name!r} is of {one.outputs}; accepted: {suit}")
+        if names.count(one.name) > 1:
+            raise SettingError(f"metrics has {one.name!r} twice; accepted: each once")
+    if decides in (LOSS, *(one.name for one in asked if one.higher_is_better is not None)):
+        return
+    if decides not in ROOM.names():
+        raise SettingError(f"metric: {unknown(decides, list(dict.fromkeys([LOSS, *ROOM.names(), *names])))}")
+    found = ROOM.load(decides)
+    suit = ", ".join([LOSS, *(name for name in ROOM.names() if _decides(ROOM.load(name), outputs))])
+    if found.outputs not in outputs:
+        raise SettingError(f"metric {decides!r} is of {found.outputs}; accepted: {suit}")
+    if found.higher_is_better is None:
+        raise SettingError(f"metric {decides!r} is several figures and goes among `metrics`; accepted: {suit}")
+
+
+def _decides(kind: type[Metric], outputs: Collection[str]) -> bool:
+    return kind.outputs in outputs and kind.higher_is_better is not None
 
 
 def at_least(field: str, value: int, least: int) -> None:

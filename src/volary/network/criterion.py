@@ -27,6 +27,12 @@ class Criterion(Protocol):
     def higher_is_better(self) -> bool:
         """Whether more of `metric` is better."""
 
+    def suit(self, classes: int) -> None:
+        """Make room in the totals for so many classes, before the first totals. classes: of the data, 0: not known.
+
+        Raises SettingError if a metric has to know them, or cannot take so many.
+        """
+
     def __call__(self, output: Any, target: Tensor) -> Tensor:
         """The scalar loss, a mean over the samples given, or over what counts of them."""
 

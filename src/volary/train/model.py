@@ -151,6 +151,7 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     classes = max(_classes(network, samples), known.count)
     with _user_code(f"network {name_of(network)!r}", SettingError):
         module = build(_loaded(network), samples.input_shape, classes, **_own(network)).to(device)
+    criterion.suit(classes)
     FactorsByName.of(session).check(name for name, _ in named_parameters(module))
     return Model(module, criterion, samples, classes, session)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from volary.monitor.digest import Measurement, best_of, elapsed_s, known_number, steps_done
 from volary.monitor.outline import own_loop, settings_in
-from volary.monitor.wording import clean, duration, number, size
+from volary.monitor.wording import clean, duration, number, size, whole
 from volary.run.database.reader import RunReader
 from volary.run.database.totals import Totals
 from volary.run.directory import RunDirectory
@@ -79,7 +79,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
     ]
     rows += [("state", *(run.state for run in runs)), ("steps", *(str(run.step) for run in runs))]
     rows += [("training loss", *(_number(run.training_loss) for run in runs))]
-    for metric in sorted({metric for run in runs for metric in run.final}):
+    for metric in sorted({metric for run in runs for metric in whole(run.final)}):
         label = metric if any(own_loop(run.settings) for run in runs) else f"validation {metric}"
         rows.append((clean(label), *(_number(run.final.get(metric)) for run in runs)))
     rows += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from volary.errors import SettingError, TargetError
 from volary.network.criteria.fit import described, main_output
 from volary.network.criteria.measures import Measures
+from volary.network.metrics._base import Metric
 
 BESIDE = ("accuracy", "perplexity")  # measured whatever decides
 IGNORED = -100  # torch counts such a target for nothing
@@ -26,12 +27,23 @@ class Classification:
     A tuple of scores is an answer followed by auxiliary answers, which the loss counts at `auxiliary_weight`.
     """
 
-    def __init__(self, label_smoothing: float, auxiliary_weight: float, metric: str) -> None:
+    def __init__(
+        self, label_smoothing: float, auxiliary_weight: float, metric: str, metrics: Sequence[Metric] = ()
+    ) -> None:
         self.label_smoothing = label_smoothing
         self.auxiliary_weight = auxiliary_weight
-        self._measures = Measures(metric, BESIDE)
-        self.measured, self.metric = self._measures.names, metric
+        self._measures = Measures(metric, metrics, BESIDE)
+        self.metric = self._measures.metric
         self.higher_is_better = self._measures.higher_is_better
+
+    def suit(self, classes: int) -> None:
+        """Let metrics keep sums for so many classes. Raises SettingError if that does not suit one."""
+        self._measures.suit(classes)
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The loss, and the metrics, each for as many rows as it has."""
+        return self._measures.names
 
     def __call__(self, output: Output, target: Tensor) -> Tensor:
         """Mean over the samples (and positions) of the natural logarithm's cross-entropy."""
@@ -58,7 +70,7 @@ class Classification:
         return self._measures.totals(loss, scores, target, (target != IGNORED).sum(), positions=positions)
 
     def figures(self, totals: Tensor) -> dict[str, float]:
-        """Loss and accuracy; perplexity for sequences; and what decides, whatever the outputs are."""
+        """Loss and accuracy; perplexity for sequences; and what was asked for, whatever the outputs are."""
         return self._measures.figures(totals)
 
     def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
@@ -9,15 +11,25 @@ from torch.nn.functional import mse_loss
 from volary.errors import SettingError
 from volary.network.criteria.fit import described, main_output
 from volary.network.criteria.measures import Measures
+from volary.network.metrics._base import Metric
 
 
 class SquaredError:
     """The square of the difference, a mean over all values of all samples."""
 
-    def __init__(self, metric: str) -> None:
-        self._measures = Measures(metric)
-        self.measured, self.metric = self._measures.names, metric
+    def __init__(self, metric: str, metrics: Sequence[Metric] = ()) -> None:
+        self._measures = Measures(metric, metrics)
+        self.metric = self._measures.metric
         self.higher_is_better = self._measures.higher_is_better
+
+    def suit(self, classes: int) -> None:
+        """Let metrics keep sums for so many classes. Raises SettingError if that does not suit one."""
+        self._measures.suit(classes)
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The loss, and the metrics, each for as many rows as it has."""
+        return self._measures.names
 
     def __call__(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean; SettingError where torch would broadcast one shape to the other."""
@@ -37,7 +49,7 @@ class SquaredError:
         return self._measures.totals(loss, output, target, torch.full_like(loss, samples))
 
     def figures(self, totals: Tensor) -> dict[str, float]:
-        """Loss and metric, if there was a sample."""
+        """Loss and metrics, if there was a sample."""
         return self._measures.figures(totals)
 
     def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:

@@ -36,6 +36,9 @@ class UserLoss:
             raise SettingError(f"loss {self.name!r} gives {gave}; accepted: a scalar tensor, the mean over the samples")
         return loss
 
+    def suit(self, classes: int) -> None:
+        """Nothing, as there is no metric beside the loss."""
+
     @property
     def counts(self) -> bool:
         """Whether it is known how much of targets counts."""

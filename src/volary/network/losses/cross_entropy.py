@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 from volary.errors import SettingError
-from volary.network.checks import metric, share
+from volary.network.checks import metrics, share
 from volary.network.criterion import Criterion
 from volary.network.losses._base import Loss
+from volary.session.reading.choice import Choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,10 +19,11 @@ class CrossEntropy(Loss):
     label_smoothing: float = 0.0  # share of the target's weight that is spread over all classes, in [0, 1)
     auxiliary_weight: float = 0.3  # weight of the auxiliary heads' losses, for networks that have such heads
     metric: str = "accuracy"  # what decides which checkpoint is the best: loss, or a metric of classes
+    metrics: tuple[Annotated[Any, Choice("volary.network.metrics")], ...] = ()  # others to measure, as [f1, confusion]
 
     def __post_init__(self) -> None:
         share("label_smoothing", self.label_smoothing)
-        metric(self.metric, ("classes", "positions"))
+        metrics(self.metric, self.metrics, ("classes", "positions"))
         if self.auxiliary_weight < 0:
             raise SettingError(f"auxiliary_weight is {self.auxiliary_weight}; accepted: from 0")
 
@@ -28,7 +31,7 @@ class CrossEntropy(Loss):
         """The criterion; see `volary.network.criteria.classification` for the shapes it takes."""
         from volary.network.criteria.classification import Classification
 
-        return Classification(self.label_smoothing, self.auxiliary_weight, self.metric)
+        return Classification(self.label_smoothing, self.auxiliary_weight, self.metric, self.metrics)
 
 
 LOSS = CrossEntropy

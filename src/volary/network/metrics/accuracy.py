@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from volary.network.metrics._base import Metric
+from volary.network.metrics._base import MeanMetric
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accuracy(Metric):
+class Accuracy(MeanMetric):
     """The share of targets, in [0, 1], whose class has the highest score."""
 
     outputs: ClassVar[Literal["classes"]] = "classes"

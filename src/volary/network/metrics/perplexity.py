@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from volary.network.metrics._base import Metric
+from volary.network.metrics._base import MeanMetric
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +15,7 @@ LARGEST = 700.0  # beyond 709 a float overflows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Perplexity(Metric):
+class Perplexity(MeanMetric):
     """Among how many symbols a model that guesses as well would have to choose."""
 
     outputs: ClassVar[Literal["positions"]] = "positions"

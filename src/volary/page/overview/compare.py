@@ -9,6 +9,7 @@ from typing import Any
 from volary.errors import BadInput
 from volary.monitor.outline import own_loop
 from volary.monitor.tables.comparison import Compared, compared, differing, table
+from volary.monitor.wording import whole
 from volary.page.overview.folder import Folder
 from volary.run.directory import RunDirectory
 from volary.session.pages.defaults import is_default
@@ -35,7 +36,7 @@ def side_by_side(names: Sequence[str], directories: Sequence[RunDirectory]) -> d
     return {
         "runs": list(names),
         "states": [run.state for run in runs],
-        "metrics": sorted({metric for run in runs for metric in run.final}),
+        "metrics": sorted({metric for run in runs for metric in whole(run.final)}),
         "own_loop": any(own_loop(run.settings) for run in runs),
         "differing": len(shown),
         "rows": [list(row) for row in [*shown, *rows[settings:]]],

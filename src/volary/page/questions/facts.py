@@ -11,7 +11,7 @@ from volary.monitor.account import account
 from volary.monitor.digest import known_number
 from volary.monitor.outline import settings_in
 from volary.monitor.terminal.plain import happened
-from volary.monitor.wording import clean, starting_in
+from volary.monitor.wording import clean, starting_in, whole
 from volary.page.questions.communication import IN_MEMORY, choices, exact_bytes, in_memory, stragglers
 from volary.page.questions.problems import notable, wrong
 from volary.run.database.reader import RunReader
@@ -49,7 +49,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "route": digest.route or (IN_MEMORY if in_memory(info, settings) else ""),
         "update": info.get("update", ""),
         "hosts": _hosts(info),
-        "metric_names": names,
+        "metric_names": whole(names),
         "ranks": ranks,
         "wrong": [asdict(one) for one in wrong(found, (event for event in events if event.attempt == attempt))],
         "happened": [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from volary.monitor.account import Account, account
 from volary.monitor.tables.comparison import compared, table
-from volary.monitor.wording import PHASE_WORDS, clean, duration, measured, moment, number, size
+from volary.monitor.wording import PHASE_WORDS, clean, duration, measured, moment, number, size, whole
 from volary.page.questions.problems import wrong
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -33,7 +33,7 @@ def _section(directory: RunDirectory) -> str:
     if said := wrong(found, (event for event in events if event.attempt == attempt)):
         lines += ["## What is wrong", "", *(f"- {_escaped(one.text)}" for one in said), ""]
     if found.metrics:
-        metrics = sorted({name for _, values in found.metrics for name in values})
+        metrics = sorted({name for _, values in found.metrics for name in whole(values)})
         newest = found.metrics[-EVALUATIONS:]
         rows = [("step", *metrics), *((str(at), *(number(v.get(m)) for m in metrics)) for at, v in newest)]
         lines += ["## Evaluations", "", _table(rows)]
