@@ -3,7 +3,7 @@
 A module keeps its parameters in a dictionary, and every way to read one (`layer.weight`, `parameters()`, ...) leads
 through it. That dictionary is replaced by one that waits. Modules that keep parameters in lists as well (torch's
 recurrent layers do) read them in their forward, so that waits too. Compiled code has all of its parameters at hand, and
-some releases of torch's compiler (2.10) read them past the dictionary: whoever enters it waits for all of them.
+some releases of torch's compiler (2.10, 2.11) read them past the dictionary: whoever enters it waits for all of them.
 """
 
 from __future__ import annotations
