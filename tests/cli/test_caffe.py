@@ -104,6 +104,7 @@ def test_a_snapshot_is_continued_and_one_that_does_not_fit_leaves_no_run(volary)
         assert [row.step for row in reader.steps()] == [96, 97, 98, 99, 100]
 
 
+@pytest.mark.slow  # tests/engine has programs that torchrun starts
 def test_processes_that_a_launcher_starts_join_one_run(tmp_path, fresh):
     said = fresh(
         *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"),

@@ -139,7 +139,7 @@ def test_of_all_choices_of_ways_for_layers_it_is_the_quickest_or_close_to_it(see
     codec = made("auto", allow=allow)
     best, *_ = tables(codec, seen)
     least_s = min(expected_s(seen, codecs) for codecs in all_choices(codec, seen))
-    assert least_s * (1 - 1e-9) <= best.seconds <= 1.1 * least_s
+    assert least_s * (1 - 1e-9) <= best.seconds <= 1.1 * least_s + 1e-7  # so little nobody measures
 
 
 @settings(max_examples=30)

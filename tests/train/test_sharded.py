@@ -178,7 +178,10 @@ def by_codec(rank: int, world_size: int, partition: dict[str, Any]) -> dict[str,
     return found
 
 
-@pytest.mark.parametrize("partition", [LEVEL_2, LEVEL_3], ids=["level 2", "level 3"])
+@pytest.mark.parametrize(
+    "partition",
+    [pytest.param(LEVEL_2, id="level 2", marks=pytest.mark.slow), pytest.param(LEVEL_3, id="level 3")],
+)
 def test_every_codec_encodes_what_goes_to_owners(workers, partition):
     alone = trained(0, 1, session("Wide", of={"bits": 32}, source=FORTY), disk=Quick()).losses
     for found in workers(2, by_codec, partition):

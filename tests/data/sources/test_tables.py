@@ -267,7 +267,7 @@ def test_a_session_with_a_mix_reads_back_from_what_it_writes(tmp_path):
     session = Session(network="lenet", data={"source": source})
     path = tmp_path / "session.yaml"
     path.write_text(session.to_yaml())
-    assert "[{name: digits, size: 28, border: 6}, {name: synthetic," in path.read_text()
+    assert "- {name: digits, size: 28, border: 6}" in path.read_text()
     assert Session.read(path) == session
 
 
