@@ -314,4 +314,20 @@ def finding_out(worker: Any) -> dict[str, Any]:
     ragged = worker.gather(torch.full((worker.rank, 2), worker.rank))
     assert [one.tolist() for one in ragged] == [[[rank] * 2] * rank for rank in range(worker.world_size)]
     assert worker.is_first == (worker.rank == 0)
-    return found
+    return found | {"metrics": metrics(worker)}
+
+
+def metrics(worker: Any) -> dict[str, Any]:
+    """Of 7 samples, which the workers have unevenly; those of top2 are all on the first one."""
+    generator = torch.Generator().manual_seed(5)
+    outputs, targets = torch.randn(7, 3, generator=generator), torch.tensor([0, 1, 2, 0, 1, -100, 0])
+    places = [place for place, rank in enumerate((0, 1, 2, 0, 1, 0, 0)) if rank % worker.world_size == worker.rank]
+    own = [outputs[place : place + 1] for place in places], [targets[place : place + 1] for place in places]
+    values = worker.metric("r2", [one[:, 0] for one in own[0]], [one[:, 1] for one in own[0]])
+    return {
+        "f1": worker.metric("f1", *own),
+        "top2": worker.metric("topk", *((outputs, targets) if worker.is_first else ([], [])), k=2),
+        "r2": values,
+        "confusion": worker.metric("confusion", *own),
+        "of nothing": worker.metric("f1", [], []),
+    }

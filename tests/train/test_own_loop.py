@@ -400,3 +400,9 @@ def test_what_workers_find_out_together_is_what_one_finds_on_all_samples(workers
         assert found["loss"] == pytest.approx(alone["loss"], abs=ROUNDING)
         assert found["held out"] == pytest.approx(alone["held out"], abs=ROUNDING)
         assert found["alone"] == pytest.approx(alone["alone"], abs=ROUNDING)
+        nothing = found["metrics"].pop("of nothing")
+        assert nothing != nothing, "NaN"
+        assert found["metrics"] == {
+            name: pytest.approx(value, abs=ROUNDING) for name, value in alone["metrics"].items() if name != "of nothing"
+        }
+        assert sum(found["metrics"]["confusion"].values()) == 6, "each sample once, but the one that is ignored"

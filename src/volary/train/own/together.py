@@ -43,7 +43,7 @@ def called_by_all(loop: HasPeers, recorder: Recorder, call: str, size: int = 0) 
 
 
 _ALONE = ""  # the name of a figure that is the only one
-CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save", "weigh")
+CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save", "weigh", "metric")
 
 
 def require_same(call: str, size: int, group: Group) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from math import isfinite
+from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -16,7 +16,7 @@ from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.sharding.groups import leads
-from volary.train.own import together
+from volary.train.own import measured, together
 from volary.train.own.lockstep_position import of_first
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
     from volary.train.own.loop_backend import LoopBackend
     from volary.train.own.loop_feed import LoopFeed
+    from volary.train.own.measured import Tensors
     from volary.train.recording.recorder import Recorder
 
 
@@ -144,6 +145,19 @@ class Worker:
         """Return all workers' values, by rank: tensors of one type and any shape, or numbers, text, lists and dicts."""
         with self._together("gather") as group:
             return together.gathered(value, group)
+
+    def metric(self, name: str, outputs: Tensors, targets: Tensors, **settings: Any) -> float | dict[str, float]:
+        """The figure of a metric over all workers' outputs and targets, exact however they are divided; all call it.
+
+        name, settings: a metric of docs/networks.md, as "f1", average="micro". outputs, targets: tensors or lists of
+        some, an empty list too: scores (n, classes) and classes (n,), of sequences (n, time, classes) and (n, time), or
+        values of one shape. NaN if nothing counts; of a metric of several figures these by name. Raises BadInput,
+        SettingError, and RanksDiffer if workers ask for different metrics.
+        """
+        metric = measured.metric_of(name, settings)
+        with self._together("metric") as group:
+            found = measured.measured(metric, outputs, targets, group)
+        return found if metric.higher_is_better is None else found.get(metric.name, nan)
 
     def channel(self) -> TensorMessages:
         """Connections of this worker to all others, for layers that communicate; all workers call it alike.
