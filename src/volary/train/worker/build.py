@@ -21,6 +21,7 @@ from volary.train.strategies.contribution import StepSettings
 from volary.train.strategies.strategy_state import StrategyState
 from volary.train.update.paced import Paced
 from volary.train.update.precision import Precision
+from volary.train.update.worker_scale import schedule_of
 from volary.train.worker.rank_part import RankPart
 from volary.train.worker.saver import GroupSaver
 from volary.train.worker.session import training, update_of
@@ -59,7 +60,7 @@ def assemble(
     data = RankData(model, own.part.holdings.samples, group.bulletin, recorder)
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
     precision, state = Precision(session.train.precision, device), StrategyState()
-    update = update_of(model, precision, Paced(session.schedule, data.feed), data.steps)
+    update = update_of(model, precision, Paced(schedule_of(session), data.feed), data.steps)
     network = TrainedNetwork(model.flow("train", own.part.absent), device, precision, update)
     steps = StepSettings(
         passes=session.train.accumulate,
