@@ -9,10 +9,11 @@ from torch.optim import lr_scheduler
 
 from volary.errors import SettingError
 from volary.session import Session, SessionError
+from volary.session.values.period import Period
 from volary.train.schedules import ROOM
 from volary.train.schedules.constant import Constant
 from volary.train.schedules.cosine import Cosine
-from volary.train.update.worker_scale import schedule_of
+from volary.train.update.session_schedule import in_steps, schedule_of
 
 STEPS = 40
 SETTINGS = {
@@ -174,7 +175,11 @@ def test_every_factor_is_between_0_and_1_also_beyond_the_end(name):
 @pytest.mark.parametrize(
     ("name", "settings", "sentence"),
     [
-        ("constant", {"warmup": -1}, "warmup is -1; accepted: a whole number of steps, 0 or more"),
+        (
+            "constant",
+            {"warmup": -1},
+            "warmup is -1; accepted: a whole number of steps, 0 or more, or a period as 2 epochs",
+        ),
         ("step", {"every": 0}, "every is 0; accepted: a whole number of steps, 1 or more"),
         ("step", {"every": 1, "gamma": 0.0}, "gamma is 0; accepted: above 0"),
         ("multistep", {"milestones": ()}, "milestones is []; accepted: increasing steps, 1 or more"),
@@ -266,11 +271,34 @@ def test_a_chain_is_read_with_its_parts_by_name_and_written_as_it_was_read(tmp_p
         Session(network="lenet", data={"source": "digits"}, schedule={**chain, "parts": ["constant", "cosin"]})
 
 
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_a_warm_up_in_epochs_is_one_of_as_many_steps(name):
+    for period, steps in ((Period(3, "epochs"), 12), (Period(7, "steps"), 7), (Period(0, "never"), 0)):
+        assert in_steps(make(name, warmup=period), 4) == make(name, warmup=steps)
+
+
+def test_epochs_in_a_part_of_a_chain_are_counted_in_steps_and_refused_where_they_have_no_length():
+    chain = ROOM.load("chain")(parts=(Constant(warmup=Period(2, "epochs")), Cosine()), steps=(9,))
+    assert in_steps(chain, 4).parts == (Constant(warmup=8), Cosine())
+    with pytest.raises(SettingError, match="2 epochs cannot be counted in steps: the data is a stream"):
+        in_steps(chain, None)
+
+
+def test_a_session_says_its_warm_up_in_steps_or_in_epochs():
+    of_session = {"network": "lenet", "data": {"source": "digits"}}
+    for said, warmup in ((5, 5), ("2 epochs", Period(2, "epochs")), ("1 epoch", Period(1, "epochs"))):
+        session = Session(**of_session, schedule={"name": "cosine", "warmup": said})
+        assert session.schedule == Cosine(warmup=warmup)
+        assert f"warmup: {said}" in session.to_yaml()
+    with pytest.raises(SessionError, match=r"schedule\.warmup: is 'soon'; accepted: a whole number or '<n> steps'"):
+        Session(**of_session, schedule={"name": "cosine", "warmup": "soon"})
+
+
 @pytest.mark.parametrize(("how", "times"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
 def test_the_rate_is_scaled_by_the_workers_that_share_a_batch(how, times):
     settings = {"network": "lenet", "data": {"source": "digits"}, "schedule": {"name": "step", "every": 2}}
     session = Session(**settings, train={"scale_lr": how}, strategy={"workers": 4})
-    assert factors(schedule_of(session)) == [times * factor for factor in factors(session.schedule)]
+    assert factors(schedule_of(session, 10)) == [times * factor for factor in factors(session.schedule)]
 
 
 def test_a_sigmoid_is_caffe_s_formula_and_a_half_in_its_middle():

@@ -28,6 +28,7 @@ from volary.train.model import name_of, update_rule
 from volary.train.recording.reads import dropped
 from volary.train.state.seeds import kept_generators
 from volary.train.update.precision import Precision
+from volary.train.update.session_schedule import in_steps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -140,7 +141,9 @@ def _layers(session: Session, module: nn.Module, inputs: Tensor) -> dict[str, An
 
 
 def _length(session: Session, model: Model) -> list[str]:
-    """Whether batches, steps and warm-up go with the data. Raises SettingError for more steps than there can be."""
+    """Whether batches, steps and warm-up go with the data. Raises SettingError for more steps than there can be, and
+    for a schedule in epochs that have no length.
+    """
     feed, warnings = Feed(model.samples, session.data.batch_size, shuffle=False), []
     steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
     if steps > MOST_STEPS:
@@ -152,7 +155,7 @@ def _length(session: Session, model: Model) -> list[str]:
             f"data.batch_size is {session.data.batch_size:,}, more than the training data has ({feed.samples:,}): "
             "each step learns from all of them"
         )
-    warmup = getattr(session.schedule, "warmup", 0)
+    warmup = getattr(in_steps(session.schedule, feed.steps_per_epoch), "warmup", 0)
     if warmup > steps:
         warnings.append(
             f"schedule.warmup is {warmup:,}, longer than the run of {steps:,} steps: the learning rate never reaches "

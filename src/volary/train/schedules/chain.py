@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from volary.session.checks import require
 from volary.session.reading.choice import Choice
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -17,7 +18,7 @@ class Chain:
 
     parts: tuple[Annotated[Any, Choice("volary.train.schedules")], ...]  # the schedules, two or more
     steps: tuple[int, ...]  # how long each but the last holds
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         require(len(self.parts) >= 2, "parts", f"a list of {len(self.parts)}", "two schedules or more")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import cos, pi
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -15,7 +16,7 @@ class Cosine:
 
     steps: int | None = None  # the step at which the floor is reached (default: the run's length)
     floor: float = 0.0  # the last factor, from 0 to 1
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         whole = self.steps is None or self.steps >= 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -18,7 +19,7 @@ class Cyclic:
     down: int | None = None  # steps in which it falls (default: as many)
     mode: Literal["triangular", "triangular2", "exp_range"] = "triangular"  # 2: each cycle is half as high; exp: gamma
     gamma: float = 1.0  # with exp_range: each step's factor of the height, above 0, up to 1
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         require(0 <= self.floor <= 1, "floor", self.floor, "from 0 to 1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -14,7 +15,7 @@ class Inverse:
 
     gamma: float = 0.0001  # how soon it falls, above 0
     power: float = 0.75  # how steeply, above 0
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         require(self.gamma > 0, "gamma", self.gamma, "above 0")

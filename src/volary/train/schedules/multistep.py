@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -14,7 +15,7 @@ class MultiStep:
 
     milestones: tuple[int, ...]  # steps from which on a further drop holds, increasing
     gamma: float = 0.1  # what each drop multiplies by, above 0
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip((0, *self.milestones), self.milestones, strict=False))

@@ -7,6 +7,7 @@ from math import cos, pi
 from typing import Literal
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -19,7 +20,7 @@ class OneCycle:
     anneal: Literal["cos", "linear"] = "cos"  # the form of both sides
     div_factor: float = 25.0  # the first factor is 1 / div_factor
     final_div_factor: float = 1e4  # the last factor is the first one divided by this
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         whole = self.steps is None or self.steps >= 1

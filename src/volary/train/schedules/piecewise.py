@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Literal
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -17,7 +18,7 @@ class Piecewise:
     steps: tuple[int, ...]  # increasing
     factors: tuple[float, ...]  # the factor at each of these steps, 0 or more
     between: Literal["constant", "linear"] = "constant"  # until the next step: stays, or goes straight to the next
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         rising = bool(self.steps) and self.steps[0] >= 0 and all(a < b for a, b in pairwise(self.steps))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -14,7 +15,7 @@ class Polynomial:
 
     power: float = 1.0  # 1 is a straight line
     max_steps: int | None = None  # the step at which 0 is reached (default: the run's length)
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         require(self.power > 0, "power", self.power, "above 0")

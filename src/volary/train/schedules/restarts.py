@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import cos, pi
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -16,7 +17,7 @@ class Restarts:
     every: int  # steps of the first period
     times: int = 1  # how many times as long as the one before each period is
     floor: float = 0.0  # the factor that a period falls to, from 0 to 1
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         require(self.every >= 1, "every", self.every, "a whole number of steps, 1 or more")

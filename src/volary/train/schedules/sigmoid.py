@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import exp
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -15,7 +16,7 @@ class Sigmoid:
 
     middle: int  # the step at which the factor is 1/2
     gamma: float  # how soon it falls (below 0) or grows (above 0)
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         require(self.middle >= 0, "middle", self.middle, "a whole number of steps, 0 or more")

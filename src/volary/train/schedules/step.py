@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from volary.session.checks import require
+from volary.session.values.period import Period
 from volary.train.schedules._base import require_warmup, warmed
 
 
@@ -14,7 +15,7 @@ class StepDecay:
 
     every: int  # steps between two drops
     gamma: float = 0.1  # what each drop multiplies by, above 0
-    warmup: int = 0  # steps over which the learning rate first grows linearly
+    warmup: int | Period = 0  # steps, or as `2 epochs`, over which the learning rate first grows linearly
 
     def __post_init__(self) -> None:
         require(self.every >= 1, "every", self.every, "a whole number of steps, 1 or more")

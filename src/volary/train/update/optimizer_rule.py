@@ -131,6 +131,10 @@ class SliceOptimizer:
         }
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": {n: one for n, one in entries.items() if one}, "param_groups": groups})
+        for number, found in entries.items():
+            for key, entry in found.items():
+                if isinstance(entry, torch.Tensor) and entry.ndim == 0:  # which torch gives its parameter's type
+                    self.optimizer.state[own[number]][key] = entry
 
     def _state_of(self, part: Range, values: Tensor, *, copied: bool) -> PartState:
         each, whole = dict[str, torch.Tensor](), dict[str, Any]()

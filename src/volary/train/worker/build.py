@@ -19,9 +19,7 @@ from volary.train.state.rank_state import RESIDUALS
 from volary.train.state.seeds import seed_all
 from volary.train.strategies.contribution import StepSettings
 from volary.train.strategies.strategy_state import StrategyState
-from volary.train.update.paced import Paced
 from volary.train.update.precision import Precision
-from volary.train.update.worker_scale import schedule_of
 from volary.train.worker.rank_part import RankPart
 from volary.train.worker.saver import GroupSaver
 from volary.train.worker.session import training, update_of
@@ -60,7 +58,7 @@ def assemble(
     data = RankData(model, own.part.holdings.samples, group.bulletin, recorder)
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
     precision, state = Precision(session.train.precision, device), StrategyState()
-    update = update_of(model, precision, Paced(schedule_of(session), data.feed), data.steps)
+    update = update_of(model, precision, data.steps, data.steps_per_epoch, data.feed)
     network = TrainedNetwork(model.flow("train", own.part.absent), device, precision, update)
     steps = StepSettings(
         passes=session.train.accumulate,

@@ -20,7 +20,6 @@ from volary.train.state.seeds import seed_all
 from volary.train.update.local import LocalUpdate
 from volary.train.update.precision import Precision
 from volary.train.update.whole import WholeUpdate
-from volary.train.update.worker_scale import schedule_of
 from volary.train.worker.connect import admitted, server_beside
 from volary.train.worker.over_servers import ServedWorker, network_facts
 from volary.train.worker.session import device_for, new_model, run_facts, training, update_of
@@ -86,7 +85,7 @@ class _SessionWorker:
             length = {"steps_planned": data.clock.steps, "steps_per_epoch": data.clock.epochs.steps}
             recorder.note(**length, device=self.device, **model.facts())
         precision = Precision(session.train.precision, self.device)
-        update = update_of(model, precision, schedule_of(session), data.clock.steps)
+        update = update_of(model, precision, data.clock.steps, data.clock.epochs.steps)
         network = TrainedNetwork(model.flow("train"), self.device, precision, update)
         worker = ServedWorker(
             member=self.member,

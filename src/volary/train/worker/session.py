@@ -15,12 +15,15 @@ from volary.train.model import build_model, update_rule
 from volary.train.state.seeds import seed_all
 from volary.train.trial import try_first
 from volary.train.uncounted import UncountedLoss
+from volary.train.update.paced import Paced
 from volary.train.update.precision import check_precision
+from volary.train.update.session_schedule import schedule_of
 from volary.train.update.update import Update
 
 if TYPE_CHECKING:
     import torch
 
+    from volary.data.feed import Feed
     from volary.exchange.choice.rows import StepEstimate
     from volary.partition._base import Part
     from volary.placement import Place
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from volary.train.model import Model, TrainedNetwork
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Replica
-    from volary.train.schedules._base import Schedule
     from volary.train.update.precision import Precision
 
 Who = TypeVar("Who", bound=Coordinator)
@@ -58,12 +60,17 @@ def new_model(
     return model, try_first(session, model, device, member.place, recorder)
 
 
-def update_of(model: Model, precision: Precision, schedule: Schedule, steps: int) -> Update:
-    """The update of parameters in a run of so many steps. Raises SettingError if none is trained."""
+def update_of(model: Model, precision: Precision, steps: int, steps_per_epoch: int, feed: Feed | None = None) -> Update:
+    """The update of parameters in a run of so many steps. Raises SettingError if none is trained.
+
+    feed: whose batches the schedule goes by; None: by the number of the update.
+    """
+    schedule = schedule_of(model.session, steps_per_epoch)
     trained = [(name, parameter) for name, parameter in named_parameters(model.module) if parameter.requires_grad]
     if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
-    return Update(trained, schedule, model.session.train, precision, steps, *update_rule(model.session))
+    paced = schedule if feed is None else Paced(schedule, feed)
+    return Update(trained, paced, model.session.train, precision, steps, *update_rule(model.session))
 
 
 def training(

@@ -11,7 +11,7 @@ import torch
 from volary.session.changing import planned_steps
 from volary.sharding.epochs import Epochs
 from volary.train.model import update_rule
-from volary.train.update.worker_scale import schedule_of
+from volary.train.update.session_schedule import schedule_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,7 @@ class Clock:
     def of(cls, session: Session, samples: Samples) -> Clock:
         """The clock of a session's schedule."""
         epochs = Epochs(len(samples), session.data.batch_size)
-        return cls(schedule_of(session), epochs, planned_steps(session, epochs.steps))
+        return cls(schedule_of(session, epochs.steps), epochs, planned_steps(session, epochs.steps))
 
     def factor(self, samples: int) -> float:
         """The factor of the learning rate for the update that brings the run to so many samples."""
