@@ -13,7 +13,7 @@ from volary.train.schedules._base import require_warmup, warmed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chain:
+class ScheduleChain:
     """Each schedule begins at its own step 0, with its part of the run as the run's length."""
 
     parts: tuple[Annotated[Any, Choice("volary.train.schedules")], ...]  # the schedules, two or more
@@ -35,4 +35,4 @@ class Chain:
         return warmed(step, self.warmup, self.parts[number].factor(step - begun, length))
 
 
-SCHEDULE = Chain
+SCHEDULE = ScheduleChain
