@@ -32,6 +32,11 @@ layer { name: "turn" type: "Permute" bottom: "join" top: "turn" permute_param { 
 layer { name: "flat" type: "Reshape" bottom: "turn" top: "flat" reshape_param { shape { dim: 0 dim: -1 dim: 6 } } }
 layer { name: "class" type: "InnerProduct" bottom: "flat" top: "class" inner_product_param { num_output: 5
   weight_filler { type: "gaussian" std: 0.2 } } }
+layer { name: "clip" type: "Clip" bottom: "class" top: "class" clip_param { min: -1 max: 2 } }
+layer { name: "exp" type: "Exp" bottom: "class" top: "class" exp_param { base: 2 scale: 0.5 shift: 1 } }
+layer { name: "log" type: "Log" bottom: "class" top: "class" log_param { base: 10 shift: 1 } }
+layer { name: "e" type: "Exp" bottom: "class" top: "class" }
+layer { name: "tile" type: "Tile" bottom: "class" top: "class" tile_param { axis: -1 tiles: 2 } }
 layer { name: "abs" type: "AbsVal" bottom: "class" top: "class" }
 layer { name: "prob" type: "Softmax" bottom: "class" top: "prob" }
 """  # fmt: skip

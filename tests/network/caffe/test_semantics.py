@@ -284,6 +284,39 @@ def test_a_reshape_keeps_samples_apart_in_whatever_way_the_batch_is_written():
         computed(input_layer(image.shape) + layer("Reshape", "reshape_param { shape { dim: [4, -1] } }"), image)
 
 
+def mean(values, *axes):
+    return values.mean(axes, keepdims=True)
+
+
+def test_a_bias_is_added_from_its_axis_on_from_weights_or_from_a_second_blob(tmp_path):
+    image = np.random.default_rng(9).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    added = np.random.default_rng(10).standard_normal((3, 4)).astype(np.float32)
+    file = caffemodel(tmp_path / "w", {"l": [added]})
+    text = input_layer(image.shape) + layer("Bias", "bias_param { num_axes: 2 }")
+    np.testing.assert_allclose(computed(text, image, weights=file), image + added[:, :, None], rtol=1e-6)
+    both = np.stack([added, 2 * added])
+    text = input_layer(image.shape, both.shape) + layer("Bias", bottom="data other")
+    np.testing.assert_allclose(computed(text, image, both), image + both[..., None], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "sentence"),
+    [
+        ("Reduction", "", "axis is 0, the batch; accepted: 1 and more"),
+        ("Tile", "tile_param { axis: 0 tiles: 2 }", "axis is 0; accepted: 1 to 3"),
+        ("Tile", "", "copies is 0; accepted: a whole number from 1"),
+        ("Log", "log_param { base: 1 }", "base is 1; accepted: above 0 and other than 1"),
+        ("Exp", "exp_param { base: 0 }", "base is 0; accepted: above 0"),
+        ("Clip", "clip_param { min: 1 }", "max is missing; accepted: min and max"),
+        ("ArgMax", "", "type 'ArgMax' has no gradient, and is not built"),
+    ],
+)
+def test_what_a_layer_cannot_be_is_one_sentence_with_line_and_layer(kind, settings, sentence):
+    with pytest.raises(SettingError) as error:
+        computed(input_layer((2, 3, 4, 5)) + layer(kind, settings), np.zeros((2, 3, 4, 5)))
+    assert str(error.value).startswith(f"net.prototxt:2: layer 'l': {sentence}")
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "formula"),
     [
@@ -295,6 +328,24 @@ def test_a_reshape_keeps_samples_apart_in_whatever_way_the_batch_is_written():
         ("BNLL", "", lambda x: np.log1p(np.exp(x))),
         ("Swish", "", lambda x: x / (1 + np.exp(-x))),
         ("Power", "power_param { power: 2 scale: 3 shift: 1 }", lambda x: (1 + 3 * x) ** 2),
+        ("Exp", "", np.exp),
+        ("Exp", "exp_param { base: 2 scale: 3 shift: 1 }", lambda x: 2 ** (1 + 3 * x)),
+        ("Log", "log_param { scale: 0.1 shift: 9 }", lambda x: np.log(9 + 0.1 * x)),
+        ("Log", "log_param { base: 10 shift: 9 }", lambda x: np.log10(9 + x)),
+        ("Clip", "clip_param { min: -0.5 max: 0.25 }", lambda x: np.clip(x, -0.5, 0.25)),
+        ("MVN", "", lambda x: (x - mean(x, 2, 3)) / (np.sqrt(mean((x - mean(x, 2, 3)) ** 2, 2, 3)) + 1e-9)),
+        (
+            "MVN",
+            "mvn_param { across_channels: true eps: 0.5 }",
+            lambda x: (x - mean(x, 1, 2, 3)) / (np.sqrt(mean((x - mean(x, 1, 2, 3)) ** 2, 1, 2, 3)) + 0.5),
+        ),
+        ("MVN", "mvn_param { normalize_variance: false }", lambda x: x - mean(x, 2, 3)),
+        ("Tile", "tile_param { axis: 2 tiles: 3 }", lambda x: np.tile(x, (1, 1, 3, 1))),
+        ("Reduction", "reduction_param { axis: 1 }", lambda x: x.sum((1, 2, 3))),
+        ("Reduction", "reduction_param { axis: 2 operation: ASUM coeff: 3 }", lambda x: 3 * abs(x).sum((2, 3))),
+        ("Reduction", "reduction_param { axis: -1 operation: SUMSQ }", lambda x: (x**2).sum(3)),
+        ("Reduction", "reduction_param { axis: 1 operation: MEAN coeff: 2 }", lambda x: 2 * x.mean((1, 2, 3))),
+        ("Bias", "bias_param { filler { value: 3 } }", lambda x: x + 3),
         ("Dropout", "dropout_param { dropout_ratio: 0.9 }", lambda x: x),
         ("Softmax", "softmax_param { axis: 2 }", lambda x: np.exp(x) / np.exp(x).sum(2, keepdims=True)),
         ("Flatten", "", lambda x: x.reshape(2, -1)),

@@ -25,6 +25,8 @@ EXAMPLES = {
         ({"statistics": "running"}, [SEQUENCE]),
         ({"affine": False}, [PIXELS]),
     ],
+    "bias": [({"axis": 2, "axes": -1}, [PIXELS]), ({}, [PIXELS, (4, 9)]), ({"axis": 0}, [PIXELS, (4,)])],
+    "clip": [({"low": -0.5, "high": 0.5}, [PIXELS])],
     "concat": [({}, [PIXELS, (2, 9, 8)]), ({"axis": -1}, [PIXELS, (4, 9, 1)]), ({}, [VALUES])],
     "conv": [
         ({"channels": 6, "kernel": 3, "padding": "same"}, [PIXELS]),
@@ -45,6 +47,7 @@ EXAMPLES = {
         ({"operation": "maximum"}, [VALUES] * 2),
     ],
     "embedding": [({"symbols": 5, "width": 3}, [(7,)])],
+    "exp": [({"base": 2, "scale": 0.5, "shift": 1}, [PIXELS])],
     "flatten": [({}, [PIXELS]), ({"axis": 2}, [PIXELS]), ({"end": 2}, [PIXELS])],
     "group_norm": [({"groups": 2}, [PIXELS])],
     "gru": [({"hidden": 3}, [SEQUENCE]), ({"hidden": 3, "output": "last", "both_ways": True}, [SEQUENCE])],
@@ -54,8 +57,10 @@ EXAMPLES = {
         ({"outputs": 7, "axis": -1}, [SEQUENCE]),
         ({"outputs": 7, "axis": 2}, [PIXELS]),
     ],
+    "log": [({"base": 10, "scale": 0.5, "shift": 1}, [PIXELS])],
     "lrn": [({}, [PIXELS]), ({"region": "within", "size": 3}, [PIXELS])],
     "lstm": [({"hidden": 3, "layers": 2, "dropout": 0.1}, [SEQUENCE]), ({"hidden": 3, "output": "last"}, [SEQUENCE])],
+    "mean_variance": [({"across": True}, [VALUES]), ({"variance": False}, [PIXELS])],
     "permute": [({"order": [2, 3, 1]}, [PIXELS]), ({"order": [2, 1]}, [SEQUENCE])],
     "pool": [
         ({"size": 2}, [PIXELS]),
@@ -71,6 +76,7 @@ EXAMPLES = {
         ({}, [PIXELS]),
         ({"operation": "maximum", "axis": 2}, [PIXELS]),
         ({"operation": "sum", "end": 1}, [PIXELS]),
+        ({"operation": "sum_of_squares", "factor": 2}, [PIXELS]),
     ],
     "reshape": [({"shape": [0, -1]}, [PIXELS]), ({"shape": [3, 4]}, [VALUES]), ({"shape": [288]}, [PIXELS])],
     "scale": [
@@ -83,6 +89,7 @@ EXAMPLES = {
     "shortcut": [({"channels": 4}, [PIXELS]), ({"channels": 8, "stride": 2}, [PIXELS])],
     "slice": [({"parts": 2}, [PIXELS]), ({"at": [1, 4], "axis": 2}, [PIXELS])],
     "softmax": [({}, [VALUES]), ({"axis": -1}, [SEQUENCE])],
+    "tile": [({"copies": 3, "axis": 2}, [PIXELS])],
     "upsample": [({"factor": 3}, [PIXELS]), ({"kind": "bilinear"}, [PIXELS])],
 }
 

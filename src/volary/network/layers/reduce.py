@@ -1,4 +1,4 @@
-"""The mean, sum or maximum along axes, which are gone afterwards."""
+"""The mean, a sum or the maximum along axes, which are gone afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class ReduceLayer(LayerKind):
     """All axes from `axis` on by default; what is left must not be empty of axes but may be ()."""
 
-    operation: Literal["mean", "sum", "maximum"] = "mean"  # what becomes of the values
+    operation: Literal["mean", "sum", "maximum", "sum_of_magnitudes", "sum_of_squares"] = "mean"  # of the values
+    factor: float = 1.0  # what the result is multiplied by
     axis: int = 1  # the first of the axes
     end: int = -1  # the last of them
 
@@ -30,7 +31,7 @@ class ReduceLayer(LayerKind):
         from volary.network.operations.shaping import ReduceAxes
 
         first, last = axis_of(self.axis, given[0]), axis_of(self.end, given[0])
-        return ReduceAxes(self.operation, tuple(range(first + 1, last + 2)))
+        return ReduceAxes(self.operation, tuple(range(first + 1, last + 2)), self.factor)
 
 
 LAYER = ReduceLayer

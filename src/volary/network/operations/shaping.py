@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 
@@ -44,15 +45,35 @@ class Crop(nn.Module):
         return x
 
 
-class ReduceAxes(nn.Module):
-    """The mean, sum or maximum along axes."""
+class Tile(nn.Module):
+    """Copies one behind the other along an axis, which is counted with the batch as 0."""
 
-    def __init__(self, operation: str, axes: tuple[int, ...]) -> None:
+    def __init__(self, copies: int, axis: int) -> None:
         super().__init__()
-        self.operation, self.axes = operation, axes
+        self.copies, self.axis = copies, axis
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, ...) to (batch, ...), with a longer axis."""
+        return torch.cat([x] * self.copies, self.axis)
+
+
+class ReduceAxes(nn.Module):
+    """The mean, a sum or the maximum along axes, times a factor."""
+
+    def __init__(self, operation: str, axes: tuple[int, ...], factor: float) -> None:
+        super().__init__()
+        self.operation, self.axes, self.factor = operation, axes, factor
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, ...) to (batch, ...) without the axes."""
+        found = self._reduced(x)
+        return found if self.factor == 1 else self.factor * found
+
+    def _reduced(self, x: Tensor) -> Tensor:
         if self.operation == "mean":
             return x.mean(self.axes)
-        return x.sum(self.axes) if self.operation == "sum" else x.amax(self.axes)
+        if self.operation == "maximum":
+            return x.amax(self.axes)
+        if self.operation == "sum":
+            return x.sum(self.axes)
+        return (x.abs() if self.operation == "sum_of_magnitudes" else x.square()).sum(self.axes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
@@ -25,6 +27,44 @@ class Power(nn.Module):
         """(...) to the same shape."""
         line = self.shift + self.scale * x
         return line if self.power == 1 else line**self.power
+
+
+class ExponentialOfLine(nn.Module):
+    """base ** (shift + scale * x); base: None: e."""
+
+    def __init__(self, base: float | None, scale: float, shift: float) -> None:
+        super().__init__()
+        self.base, self.scale, self.shift = base, scale, shift
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...) to the same shape."""
+        line = self.shift + self.scale * x
+        return (line if self.base is None else line * log(self.base)).exp()
+
+
+class LogarithmOfLine(nn.Module):
+    """The logarithm of shift + scale * x; base: None: e."""
+
+    def __init__(self, base: float | None, scale: float, shift: float) -> None:
+        super().__init__()
+        self.base, self.scale, self.shift = base, scale, shift
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...) to the same shape."""
+        found = (self.shift + self.scale * x).log()
+        return found if self.base is None else found / log(self.base)
+
+
+class Clamp(nn.Module):
+    """Values from `low` to `high`."""
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__()
+        self.low, self.high = low, high
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...) to the same shape."""
+        return x.clamp(self.low, self.high)
 
 
 class ResponseNormWithin(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Literal
 
 from volary.errors import SettingError
 from volary.network.caffe.types.translation import CaffeLayer, Translated, numbers
@@ -11,8 +12,17 @@ from volary.network.layers.concat import ConcatLayer
 from volary.network.layers.crop import CropLayer
 from volary.network.layers.flatten import FlattenLayer
 from volary.network.layers.permute import PermuteLayer
+from volary.network.layers.reduce import ReduceLayer
 from volary.network.layers.reshape import ReshapeLayer
 from volary.network.layers.slice import SliceLayer
+from volary.network.layers.tile import TileLayer
+
+_REDUCTIONS: dict[str, Literal["mean", "sum", "sum_of_magnitudes", "sum_of_squares"]] = {
+    "SUM": "sum",
+    "ASUM": "sum_of_magnitudes",
+    "SUMSQ": "sum_of_squares",
+    "MEAN": "mean",
+}
 
 
 def concat(layer: CaffeLayer) -> Translated:
@@ -57,6 +67,25 @@ def crop(layer: CaffeLayer) -> Translated:
     settings = layer.settings("crop_param")
     offset = numbers(settings.all("offset")) if "offset" in settings else 0
     return Translated(CropLayer(axis=settings.one("axis"), offset=offset))
+
+
+def tile(layer: CaffeLayer) -> Translated:
+    """Copies along an axis; those of whole samples are refused."""
+    settings = layer.settings("tile_param")
+    return Translated(TileLayer(copies=settings.one("tiles"), axis=settings.one("axis")))
+
+
+def reduction(layer: CaffeLayer) -> Translated:
+    """All axes from `axis` on become one value, times a factor; the samples stay apart.
+
+    Raises SettingError if they would not.
+    """
+    settings = layer.settings("reduction_param")
+    axis = settings.one("axis")
+    if axis in (0, -len(layer.given[0]) - 1):
+        raise SettingError(f"axis is {axis}, the batch; accepted: 1 and more")
+    operation = _REDUCTIONS[settings.one("operation")]
+    return Translated(ReduceLayer(operation=operation, axis=axis, factor=settings.one("coeff")))
 
 
 def reshape(layer: CaffeLayer) -> Translated:

@@ -22,4 +22,6 @@ def parameters_of(layer: CaffeMessage) -> tuple[str, ...]:
     if sort == "Scale":
         own = () if len(layer.all("bottom")) > 1 else ("weight",)
         return (*own, "bias") if layer.part("scale_param").one("bias_term") else own
+    if sort == "Bias":
+        return () if len(layer.all("bottom")) > 1 else ("bias",)
     return ("weight",) if sort in ("Embed", "PReLU") else ()

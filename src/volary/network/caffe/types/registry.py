@@ -8,7 +8,9 @@ from volary.network.caffe.types.translation import Translate
 LAYERS: dict[str, Translate] = {
     "AbsVal": values.absolute,
     "BatchNorm": weighted.batch_norm,
+    "Bias": weighted.bias,
     "BNLL": values.softplus,
+    "Clip": values.clip,
     "Concat": arranging.concat,
     "Convolution": windows.convolution,
     "ConvolutionDepthwise": windows.depthwise,
@@ -19,13 +21,17 @@ LAYERS: dict[str, Translate] = {
     "ELU": values.elu,
     "Eltwise": values.eltwise,
     "Embed": weighted.embed,
+    "Exp": values.exponential,
     "Flatten": arranging.flatten,
     "InnerProduct": weighted.inner_product,
+    "Log": values.logarithm,
     "LRN": windows.local_response,
+    "MVN": weighted.mean_variance,
     "Permute": arranging.permute,
     "Pooling": windows.pooling,
     "Power": values.power,
     "PReLU": weighted.prelu,
+    "Reduction": arranging.reduction,
     "ReLU": values.relu,
     "Reshape": arranging.reshape,
     "Scale": weighted.scale,
@@ -34,6 +40,7 @@ LAYERS: dict[str, Translate] = {
     "Softmax": values.softmax,
     "Swish": values.swish,
     "TanH": values.tanh,
+    "Tile": arranging.tile,
 }
 INPUT = "Input"
 DATA = ("Data", "ImageData", "HDF5Data", "DummyData", "MemoryData", "WindowData", "AnnotatedData")
@@ -59,8 +66,8 @@ REFUSED = {
     "MultiBoxLoss": "is a layer of a fork of Caffe; cut the network off before it",
     "ShuffleChannel": "is a layer of a fork of Caffe that is not built",
     **dict.fromkeys(
-        ("ArgMax", "BatchReindex", "Bias", "Exp", "Filter", "Im2col", "Log", "MVN", "Parameter", "Reduction"),
+        ("BatchReindex", "Filter", "Im2col", "LSTM", "Parameter", "RNN", "Recurrent", "SPP"),
         "is known but not built",
     ),
-    **dict.fromkeys(("SPP", "Threshold", "Tile", "LSTM", "RNN", "Recurrent", "Clip"), "is known but not built"),
+    **dict.fromkeys(("ArgMax", "Threshold"), "has no gradient, and is not built; cut the network off before it"),
 }

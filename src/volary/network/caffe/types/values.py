@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from volary.errors import SettingError
+from volary.network.caffe.message import CaffeMessage
 from volary.network.caffe.types.translation import ENGINE, CaffeLayer, Translated
 from volary.network.layers.activation import ActivationLayer
+from volary.network.layers.clip import ClipLayer
 from volary.network.layers.dropout import DropoutLayer
 from volary.network.layers.elementwise import ElementwiseLayer
+from volary.network.layers.exp import ExpLayer
+from volary.network.layers.log import LogLayer
 from volary.network.layers.power import PowerLayer
 from volary.network.layers.softmax import SoftmaxLayer
 
@@ -61,6 +67,30 @@ def power(layer: CaffeLayer) -> Translated:
     settings = layer.settings("power_param")
     names = ("power", "scale", "shift")
     return Translated(PowerLayer(**{name: settings.one(name) for name in names}))
+
+
+def exponential(layer: CaffeLayer) -> Translated:
+    """Base ** (shift + scale * x); a base of -1 is e."""
+    return Translated(ExpLayer(**_of_line(layer.settings("exp_param"))))
+
+
+def logarithm(layer: CaffeLayer) -> Translated:
+    """The logarithm of shift + scale * x; a base of -1 is e."""
+    return Translated(LogLayer(**_of_line(layer.settings("log_param"))))
+
+
+def _of_line(settings: CaffeMessage) -> dict[str, Any]:
+    base = settings.one("base")
+    return {"base": None if base == -1 else base, "scale": settings.one("scale"), "shift": settings.one("shift")}
+
+
+def clip(layer: CaffeLayer) -> Translated:
+    """Values from min to max. Raises SettingError if one of them is missing."""
+    settings = layer.settings("clip_param")
+    for name in ("min", "max"):
+        if name not in settings:
+            raise SettingError(f"{name} is missing; accepted: min and max")
+    return Translated(ClipLayer(low=settings.one("min"), high=settings.one("max")))
 
 
 def dropout(layer: CaffeLayer) -> Translated:

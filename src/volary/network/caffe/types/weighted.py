@@ -1,4 +1,4 @@
-"""Layers with parameters beside convolutions: fully connected, embedding, batch norm, scale, PReLU."""
+"""Layers with parameters beside convolutions, and norms: fully connected, embedding, scale, bias, PReLU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from volary.network.caffe.types.fillers import filler
 from volary.network.caffe.types.translation import CaffeLayer, Translated
 from volary.network.fillers.constant import ConstantFiller
 from volary.network.layers.batch_norm import BatchNormLayer
+from volary.network.layers.bias import BiasLayer
 from volary.network.layers.embedding import EmbeddingLayer
 from volary.network.layers.linear import LinearLayer
+from volary.network.layers.mean_variance import MeanVarianceLayer
 from volary.network.layers.prelu import PreluLayer
 from volary.network.layers.scale import ScaleLayer
 
@@ -73,6 +75,24 @@ def scale(layer: CaffeLayer) -> Translated:
         bias=settings.one("bias_term"),
         weight_filler=filler(settings, "filler", 1.0),
         bias_filler=filler(settings, "bias_filler"),
+    )
+    return Translated(kind)
+
+
+def bias(layer: CaffeLayer) -> Translated:
+    """What is added to each channel; or it is a second blob."""
+    settings = layer.settings("bias_param")
+    kind = BiasLayer(axis=settings.one("axis"), axes=settings.one("num_axes"), filler=filler(settings, "filler"))
+    return Translated(kind)
+
+
+def mean_variance(layer: CaffeLayer) -> Translated:
+    """Mean 0 and variance 1 of each channel of a sample, or across its channels."""
+    settings = layer.settings("mvn_param")
+    kind = MeanVarianceLayer(
+        across=settings.one("across_channels"),
+        variance=settings.one("normalize_variance"),
+        eps=settings.one("eps"),
     )
     return Translated(kind)
 

@@ -18,7 +18,7 @@ from volary.network.operations import values
 from volary.network.operations.frozen import FrozenNorm
 from volary.network.operations.joining import Concat, Cut, Maximum, Product, Sum
 from volary.network.operations.scaling import ScaleByParameters
-from volary.network.operations.shaping import Crop, Permute, Reshape
+from volary.network.operations.shaping import Crop, Permute, Reshape, Tile
 
 if TYPE_CHECKING:
     from volary.network.layers._base import Shape
@@ -170,6 +170,10 @@ def _plain(
     return lambda part: [part.layer(sort, field, **settings(part.module))]
 
 
+def _of_line(own: Any) -> dict[str, Any]:
+    return {"base": -1.0 if own.base is None else own.base, "scale": own.scale, "shift": own.shift}
+
+
 def _pair(size: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
@@ -203,6 +207,10 @@ WRITERS: dict[type[nn.Module], Callable[[NetworkPart], Layers]] = {
     values.Power: _plain(
         "Power", "power_param", lambda own: {"power": own.power, "scale": own.scale, "shift": own.shift}
     ),
+    values.ExponentialOfLine: _plain("Exp", "exp_param", _of_line),
+    values.LogarithmOfLine: _plain("Log", "log_param", _of_line),
+    values.Clamp: _plain("Clip", "clip_param", lambda own: {"min": own.low, "max": own.high}),
+    Tile: _plain("Tile", "tile_param", lambda own: {"tiles": own.copies, "axis": own.axis}),
     Sum: _sum,
     Product: _plain("Eltwise", "eltwise_param", lambda _: {"operation": "PROD"}),
     Maximum: _plain("Eltwise", "eltwise_param", lambda _: {"operation": "MAX"}),

@@ -6,6 +6,7 @@ import keyword
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from volary.network.graph.form import Graph
     from volary.network.graph.module import GraphModule
     from volary.network.layers._base import LayerKind, Shape
+    from volary.network.layers.exp import ExpLayer
+    from volary.network.layers.log import LogLayer
 
 _WORDS = frozenset({"self", "torch", "nn", "Tensor", "Net", "Scale", "forward", "input", "training"})
 _SCALE = '''
@@ -198,9 +201,19 @@ class _Line:
 
     def _computed(self, kind: LayerKind, x: str) -> str | None:
         from volary.network.layers.activation import ActivationLayer
+        from volary.network.layers.clip import ClipLayer
+        from volary.network.layers.exp import ExpLayer
+        from volary.network.layers.log import LogLayer
+        from volary.network.layers.tile import TileLayer
 
         if isinstance(kind, ActivationLayer) and kind.function == "abs":
             return f"{x}.abs()"
+        if isinstance(kind, ExpLayer | LogLayer):
+            return _of_line(kind, f"{kind.shift!r} + {kind.scale!r} * {x}")
+        if isinstance(kind, ClipLayer):
+            return f"{x}.clamp({kind.low!r}, {kind.high!r})"
+        if isinstance(kind, TileLayer):
+            return f"torch.cat([{', '.join([x] * kind.copies)}], dim={_axis(kind.axis, self._shapes[0])})"
         if isinstance(kind, ScaleLayer) and len(self._given) == 2 and not kind.bias:
             before, shape = _first(kind, self._shapes[0]), self._shapes[1]
             after = len(self._shapes[0]) - before - len(shape)
@@ -230,6 +243,16 @@ class _Line:
         sizes = self._made[0][first - 1 :]
         cuts = ", ".join(f"{offset}:{offset + size}" for offset, size in zip(offsets, sizes, strict=True))
         return f"{x}[{':, ' * first}{cuts}]"
+
+
+def _of_line(kind: ExpLayer | LogLayer, line: str) -> str:
+    """An exponential or a logarithm of a line."""
+    from volary.network.layers.exp import ExpLayer
+
+    factor = "" if kind.base is None else repr(log(kind.base))
+    if isinstance(kind, ExpLayer):
+        return f"(({line}) * {factor}).exp()" if factor else f"({line}).exp()"
+    return f"({line}).log()" + (f" / {factor}" if factor else "")
 
 
 def _axis(axis: int, shape: Shape) -> int:
