@@ -222,6 +222,26 @@ def test_a_target_that_no_output_belongs_to_is_named_with_its_place(wrong: int, 
     assert str(refused.value.of(1234)).startswith(f"the target of sample 1234 is {wrong}; ")
 
 
+@pytest.mark.parametrize("shape", [(8, 5), (8, 3, 5)])
+def test_a_target_that_is_ignored_counts_for_nothing_and_needs_no_score(shape: tuple[int, ...]) -> None:
+    criterion = loss("cross_entropy", ignore_index=5)
+    output, target = scores(*shape), classes(*shape[:-1])
+    target[2], target[4] = 5, -100
+    counts = (target != 5) & (target != -100)
+    expected = functional.cross_entropy(output[counts], target[counts])
+    torch.testing.assert_close(criterion(output, target), expected)
+    assert criterion.counted(target) == counts.sum()
+    figures = criterion.figures(criterion.totals(output, target))
+    assert figures["loss"] == pytest.approx(expected.item())
+    assert figures["accuracy"] == pytest.approx((output[counts].argmax(-1) == target[counts]).float().mean().item())
+    criterion.check("mine", output, shape[1:-1], 6)
+    with pytest.raises(SettingError, match="gives 5 outputs but the data has 7 classes"):
+        criterion.check("mine", output, shape[1:-1], 7)
+    target[0] = 6
+    with pytest.raises(TargetError, match="a target is 6"):
+        criterion(output, target)
+
+
 @pytest.mark.parametrize(("shape", "places"), [((3, 4, 5), (3, 4)), ((2, 6, 4, 5), (2, 6, 4))])
 def test_scores_with_the_classes_second_as_torch_has_it_are_the_same_scores(
     shape: tuple[int, ...], places: tuple[int, ...]

@@ -89,6 +89,28 @@ def test_each_worker_takes_the_batch_of_a_device_and_iter_size_of_them(tmp_path)
     assert found.network.factors() == {"ip.bias": (2.0, 0.0)}
 
 
+@pytest.mark.parametrize("normalization", ["", "normalization: VALID", "normalize: true"])
+def test_a_label_that_the_loss_ignores_is_the_target_that_counts_for_nothing(tmp_path, normalization):
+    net = NET.replace('top: "loss"', f'top: "loss" loss_param {{ ignore_label: 255 {normalization} }}')
+    found, _ = session(tmp_path, SOLVER, *DIGITS, net=net)
+    assert found.loss.ignore_index == 255
+    assert session(tmp_path, SOLVER, *DIGITS)[0].loss.ignore_index == -100
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("normalization: NONE", "has normalization NONE; accepted: VALID"),
+        ("ignore_label: 1 normalization: FULL", "has normalization FULL; accepted: VALID, or FULL and BATCH_SIZE wit"),
+        ("ignore_label: 1 normalize: false", "has normalization BATCH_SIZE; accepted: VALID, or FULL and BATCH_SIZE"),
+    ],
+)
+def test_a_loss_that_is_divided_otherwise_is_refused(tmp_path, given, sentence):
+    net = NET.replace('top: "loss"', f'top: "loss" loss_param {{ {given} }}')
+    with pytest.raises(SettingError, match=f"layer 'loss': {sentence}"):
+        session(tmp_path, SOLVER, *DIGITS, net=net)
+
+
 def test_data_layers_are_the_source_and_their_transformations_its_settings(tmp_path):
     for name in ("train_lmdb", "test_lmdb"):
         (tmp_path / name).mkdir()

@@ -25,12 +25,18 @@ class Classification:
     Sequences: (samples, time, classes), or torch's own order (samples, classes, time), with targets (samples, time).
     What fits both, as there are as many positions as classes, is read as (samples, time, classes).
     A tuple of scores is an answer followed by auxiliary answers, which the loss counts at `auxiliary_weight`.
+    ignore_index: a target that counts for nothing, beside IGNORED, which never does.
     """
 
     def __init__(
-        self, label_smoothing: float, auxiliary_weight: float, metric: str, metrics: Sequence[Metric] = ()
+        self,
+        label_smoothing: float,
+        auxiliary_weight: float,
+        metric: str,
+        metrics: Sequence[Metric] = (),
+        ignore_index: int = IGNORED,
     ) -> None:
-        self.label_smoothing = label_smoothing
+        self.label_smoothing, self._ignore_index = label_smoothing, ignore_index
         self.auxiliary_weight = auxiliary_weight
         self._measures = Measures(metric, metrics, BESIDE)
         self.metric = self._measures.metric
@@ -50,7 +56,7 @@ class Classification:
         if not isinstance(output, Tensor):
             answer, *others = (self(each, target) for each in output)
             return torch.stack([answer, *(self.auxiliary_weight * other for other in others)]).sum()
-        samples = len(target)
+        samples, target = len(target), self._kept(target)
         if output.dim() > 2:
             output, target = classes_last(output, tuple(target.shape[1:])).flatten(0, -2), target.flatten()
         with _named(output, target, samples):
@@ -58,16 +64,20 @@ class Classification:
 
     def counted(self, target: Tensor) -> float:
         """The targets that are not ignored."""
-        return float((target != IGNORED).sum())
+        return float((self._kept(target) != IGNORED).sum())
 
     def totals(self, output: Output, target: Tensor) -> Tensor:
         """Sums of the loss and of metrics, a row each, and how many targets are not ignored."""
         scores = classes_last(main_output(output), tuple(target.shape[1:]))
         positions, samples = scores.dim() > 2, len(target)
-        scores, target = scores.flatten(0, -2).float(), target.flatten()
+        scores, target = scores.flatten(0, -2).float(), self._kept(target).flatten()
         with _named(scores, target, samples):
             loss = cross_entropy(scores, target, reduction="sum", label_smoothing=self.label_smoothing)
         return self._measures.totals(loss, scores, target, (target != IGNORED).sum(), positions=positions)
+
+    def _kept(self, target: Tensor) -> Tensor:
+        """The targets, with IGNORED for each that counts for nothing."""
+        return target if self._ignore_index == IGNORED else target.masked_fill(target == self._ignore_index, IGNORED)
 
     def figures(self, totals: Tensor) -> dict[str, float]:
         """Loss and accuracy; perplexity for sequences; and what was asked for, whatever the outputs are."""
@@ -91,7 +101,8 @@ class Classification:
                     f"network {network!r} gives shape {described(tuple(answer.shape[1:]))}; cross_entropy takes "
                     f"{takes}{targets}"
                 )
-            if classes and shape[-1] < classes:
+            only_ignored = self._ignore_index + 1 == classes  # the highest label, of which there is no score
+            if classes and shape[-1] < classes and not only_ignored:
                 raise SettingError(f"network {network!r} gives {shape[-1]} outputs but the data has {classes} classes")
 
 

@@ -18,6 +18,7 @@ class CrossEntropy(Loss):
 
     label_smoothing: float = 0.0  # share of the target's weight that is spread over all classes, in [0, 1)
     auxiliary_weight: float = 0.3  # weight of the auxiliary heads' losses, for networks that have such heads
+    ignore_index: int = -100  # a target that counts for nothing, beside -100, which never does
     metric: str = "accuracy"  # what decides which checkpoint is the best: loss, or a metric of classes
     metrics: tuple[Annotated[Any, Choice("volary.network.metrics")], ...] = ()  # others to measure, as [f1, confusion]
 
@@ -31,7 +32,7 @@ class CrossEntropy(Loss):
         """The criterion; see `volary.network.criteria.classification` for the shapes it takes."""
         from volary.network.criteria.classification import Classification
 
-        return Classification(self.label_smoothing, self.auxiliary_weight, self.metric, self.metrics)
+        return Classification(self.label_smoothing, self.auxiliary_weight, self.metric, self.metrics, self.ignore_index)
 
 
 LOSS = CrossEntropy

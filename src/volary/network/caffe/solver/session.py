@@ -190,19 +190,34 @@ def loss(net: NetSource) -> Settings:
     instead = "accepted: SoftmaxWithLoss, or loss=... on the command line"
     if not layers:
         raise SettingError(f"{net.file}: has no loss layer for training; {instead}")
-    weights = []
+    weights, ignored = [], set[int | None]()
     for layer in layers:
         where = f"{net.file}:{layer.line}: layer {layer.one('name')!r}:"
         if layer.one("type") != "SoftmaxWithLoss":
             raise SettingError(f"{where} type {layer.one('type')!r}; {instead}")
         settings = layer.part("loss_param")
-        if "ignore_label" in settings or settings.one("normalization") == "NONE":
-            raise SettingError(f"{where} has ignore_label, or normalization NONE; accepted: neither of them")
+        label = settings.one("ignore_label") if "ignore_label" in settings else None
+        by = _divided_by(settings)
+        if by == "NONE" or (by != "VALID" and label is not None):
+            more = ", or FULL and BATCH_SIZE without ignore_label" if by != "NONE" else ""
+            raise SettingError(f"{where} has normalization {by}; accepted: VALID{more}")
+        ignored.add(label)
         weights.append((layer.all("loss_weight") or [1.0])[0])
     main, *others = sorted(weights, reverse=True)
     if main != 1 or len(set(others)) > 1:
         raise SettingError(f"{net.file}: loss_weight are {weights}; accepted: 1, and one other for all other losses")
-    return {"name": "cross_entropy"} | ({"auxiliary_weight": others[0]} if others else {})
+    if len(ignored) > 1:
+        raise SettingError(f"{net.file}: the losses differ in ignore_label; accepted: one for all of them")
+    label = ignored.pop()
+    ignoring = {} if label is None else {"ignore_index": label}
+    return {"name": "cross_entropy"} | ({"auxiliary_weight": others[0]} if others else {}) | ignoring
+
+
+def _divided_by(settings: CaffeMessage) -> str:
+    """What a loss is divided by; the older field holds where the newer one is not there."""
+    if "normalization" not in settings and "normalize" in settings:
+        return "VALID" if settings.one("normalize") else "BATCH_SIZE"
+    return str(settings.one("normalization"))
 
 
 def _every(steps: int) -> str:
