@@ -71,6 +71,9 @@ def test_cut_layers_of_workers_with_samples_of_their_own_equal_one_device(worker
             own = blocks(one, rank, world_size)
             assert own, "something is cut"
             assert_same(found[name], alone[name], own, f"{name}, rank {rank} of {world_size}:")
+            if rank == 0:
+                (how,) = found[name].events("exchange")
+                assert "gradients beside those of layers that are cut" in how["route"]
 
 
 def stepwise(strategy: dict[str, Any]) -> Session:

@@ -73,7 +73,7 @@ class CommSetup:
         shapes, errors = [*(plan.shape for plan in plans), box], ErrorFeedback(plans, undoes=left_out is not None)
         exact = [number for number, plan in enumerate(plans) if plan.representation == EXACT and partners is None]
         exact.append(len(plans))
-        odd = self.behind or len(exact) < len(shapes)
+        odd = "sums that travel under the next step" if self.behind else _odd(plans, partners)
         name, reason = self._chosen([shapes[number] for number in exact], odd=odd)
         if name == SHARED:
             try:
@@ -129,10 +129,10 @@ class CommSetup:
                 f"workers that keep shares add them up on the processor, the values are on {odd}; accepted: "
                 "partition=data, or train.device=cpu"
             )
-        coded = any(plan.representation != EXACT for plan in plans)
         # once they are gathered, no rank has all parameters that could be put into shared memory
-        travels = coded or not owned.once or self._gathered is not None
-        name, reason = self._chosen(shapes, odd=travels)
+        gathered = "gathered parameters" if self._gathered is not None else ""
+        of_loop = "" if owned.once else "parameters of a loop of your own"
+        name, reason = self._chosen(shapes, odd=_odd(plans) or gathered or of_loop)
         broadcasts = self.links.broadcasts()
         route: Route
         sums: Sequence[CodedSums] = ()
@@ -162,13 +162,21 @@ class CommSetup:
 
         return OverlappedKeeper(route, broadcasts, errors, said, overlaps=True, counted=counted, copies=copies)
 
-    def _chosen(self, shapes: Sequence[BufferShape], *, odd: bool) -> tuple[str, str]:
-        """The route of what travels as it is, and why. odd: not all of that is summed at once."""
+    def _chosen(self, shapes: Sequence[BufferShape], *, odd: str) -> tuple[str, str]:
+        """The route of what travels as it is, and why. odd: what cannot be added where all read it, if anything."""
         name, reason = self.links.route(self._wanted, shapes)
         if name == SHARED and odd:
-            what = "sums that travel under the next step" if self.behind else "encoded gradients"
-            return fallback(), f"{what} are sent also within one machine, and not added in its shared memory"
+            return fallback(), f"{odd} are sent also within one machine, and not added in its shared memory"
         return name, reason
+
+
+def _odd(plans: Sequence[BucketPlan], partners: Partners | None = None) -> str:
+    """What cannot be added in shared memory; empty: all can."""
+    if partners is not None:
+        return "parameters for partners"
+    if any(not plan.representation.travels for plan in plans):
+        return "gradients beside those of layers that are cut"
+    return "encoded gradients" if any(plan.representation != EXACT for plan in plans) else ""
 
 
 def _plain(route: str, what: Route | Broadcasts | GatheredParameters) -> Traffic:
