@@ -80,6 +80,7 @@ def test_a_sweep_that_is_stopped_saves_what_is_under_way_and_is_resumed(volary):
     assert runs("runs/rates") == {"lr-0.01": "finished", "lr-0.02": "finished"}
 
 
+@pytest.mark.slow  # of the ends of a sweep the rarest
 def test_a_sweep_whose_runs_have_all_finished_when_it_is_stopped_is_finished():
     Path("session.yaml").write_text(SESSION)
 

@@ -50,7 +50,7 @@ def test_killed_worker_is_named_where_the_others_wait_for_its_frames(launch):
 
 
 @pytest.mark.parametrize(
-    ("route", "level"), [("auto", 1), pytest.param("ring", 1, marks=pytest.mark.slow), ("ring", 3)]
+    ("route", "level"), [*(pytest.param(one, 1, marks=pytest.mark.slow) for one in ("auto", "ring")), ("ring", 3)]
 )
 def test_killed_worker_that_keeps_a_share_is_named_and_resume_completes_the_run(launch, route, level):
     partition = f"strategy.partition={{name: sharded, level: {level}}}"
@@ -65,7 +65,8 @@ def test_killed_worker_that_keeps_a_share_is_named_and_resume_completes_the_run(
     assert state(run.directory) == "finished"
 
 
-@pytest.mark.parametrize("partition", ["tensor", pytest.param("hybrid", marks=pytest.mark.slow)])
+@pytest.mark.slow  # a worker that keeps shares is killed above
+@pytest.mark.parametrize("partition", ["tensor", "hybrid"])
 def test_killed_worker_that_holds_parts_of_layers_is_named_and_resume_completes_the_run(launch, partition):
     run = launch("train", session(steps=STEPS, pace_s=0.02), f"strategy.partition={partition}")
     run.wait_for_step(25)

@@ -25,7 +25,7 @@ REMOVED = [
 ]
 
 
-@pytest.mark.parametrize("exchange", ["", "server"])
+@pytest.mark.parametrize("exchange", ["", pytest.param("server", marks=pytest.mark.slow)])
 def test_what_is_removed_of_the_folder_while_the_run_trains_is_written_anew_and_the_run_resumed(launch, exchange):
     run = launch("train", session(pace_s=0.02, exchange=exchange))
     directory, checkpoints = run.directory, Checkpoints(run.directory.checkpoints)

@@ -114,7 +114,9 @@ def test_killed_worker_is_an_event_and_no_sample_is_lost(launch, consistency):
     assert samples_used(run) == all_samples(STEPS)
 
 
-@pytest.mark.parametrize("consistency", ["ssp", "backup", "async"])
+@pytest.mark.parametrize(
+    "consistency", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("ssp", "backup")), "async"]
+)
 def test_models_whose_workers_may_die_keep_that_promise_by_default_whichever_it_is(launch, consistency):
     run = launch("train", session(steps=STEPS, workers=3, pace_s=0.02, consistency=consistency, exchange=None))
     wait_for_steps(run, 5)
@@ -142,7 +144,9 @@ def test_stopped_worker_is_given_up_and_killed_and_the_run_goes_on(launch):
     assert state(run.directory) == "stopped"
 
 
-@pytest.mark.parametrize("consistency", ["{name: backup, k: 1}", "{name: ssp, staleness: 200}"])
+@pytest.mark.parametrize(
+    "consistency", ["{name: backup, k: 1}", pytest.param("{name: ssp, staleness: 200}", marks=pytest.mark.slow)]
+)
 def test_worker_that_is_stopped_near_the_end_is_given_up_and_the_run_finishes(launch, consistency):
     text = session(
         steps=STEPS, workers=2, pace_s=0.02, consistency=consistency, exchange=ONE, suspect_after_s=1, give_up_after_s=2

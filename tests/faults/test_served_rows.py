@@ -23,7 +23,7 @@ def newest(run):
     return max((step for _, step, _ in rows(run.directory)), default=0)
 
 
-@pytest.mark.parametrize("consistency", ["async", "{name: backup, k: 1}"])
+@pytest.mark.parametrize("consistency", ["async", pytest.param("{name: backup, k: 1}", marks=pytest.mark.slow)])
 def test_no_contribution_that_the_checkpoint_has_is_lost_when_the_run_is_resumed(launch, consistency):
     run = launch("train", session(pace_s=0.02, consistency=consistency, exchange=SERVER))
     run.wait_until(lambda: life_of(run.directory) == 0 and steps(run) >= 30)

@@ -62,6 +62,7 @@ def run_scaled(rank: int, world_size: int) -> dict[str, torch.Tensor]:
     return trained(rank, world_size, scaled(world_size, 0.05, "linear"), "scaled", disk=Quick()).parameters
 
 
+@pytest.mark.slow  # the factor is compared with the formula in test_schedules.py
 def test_two_workers_with_a_scaled_rate_equal_one_with_twice_the_rate(workers):
     alone = trained(0, 1, scaled(1, 0.1, "linear"), "alone", disk=Quick()).parameters
     for found in workers(2, run_scaled):

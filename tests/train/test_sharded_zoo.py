@@ -56,7 +56,8 @@ def train_all(rank: int, world_size: int) -> dict[str, Trained]:
     }
 
 
-@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_sharded.py and test_gathered.py have every kind of layer
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_networks_of_the_zoo_equal_one_device_over_20_steps(workers, world_size):
     alone = train_all(0, 1)
     for rank, found in enumerate(workers(world_size, train_all)):

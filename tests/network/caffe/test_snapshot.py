@@ -134,6 +134,7 @@ def on_servers(rank, world_size, one, snapshot):
     return served(rank, world_size, one)
 
 
+@pytest.mark.slow  # the one above continues every kind of snapshot
 def test_two_workers_and_servers_continue_as_one_process_does(digits, workers):
     snapshot, values, kept = stopped("SGD", digits)
     one, folder = session("SGD", snapshot.absolute()), Path("replicated").absolute()

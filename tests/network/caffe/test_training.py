@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from torch.nn import functional
 
@@ -134,6 +135,7 @@ def equal(found, alone):
         )
 
 
+@pytest.mark.slow  # tests/train/test_layer_lists.py trains such networks on two workers
 def test_two_workers_and_two_workers_over_two_servers_learn_what_one_does(digits, workers):
     one = session(SMALL, RULE)
     alone = trained(0, 1, one, "alone").parameters
