@@ -89,6 +89,7 @@ def test_a_solver_trains_and_its_checkpoint_is_evaluated(volary):
     assert json.loads(again.out)["metrics"]["accuracy"] == pytest.approx(ended["metrics"]["accuracy"])
 
 
+@pytest.mark.slow  # tests/network/caffe/test_snapshot.py continues every kind of snapshot
 def test_a_snapshot_is_continued_and_one_that_does_not_fit_leaves_no_run(volary):
     weights = [np.zeros(shape) for shape in ((16, 1, 5, 5), (16,), (10, 2304), (10,))]
     caffemodel(Path("it.caffemodel"), {"conv1": weights[:2], "ip1": weights[2:]})

@@ -51,6 +51,7 @@ def jump(clock: Path, ahead_s: float) -> None:
     new.replace(clock)
 
 
+@pytest.mark.slow  # waits for two whole runs
 @pytest.mark.parametrize("strategy", [{}, {"consistency": "ssp", "exchange": None}])
 def test_clock_that_jumps_by_days_changes_nothing_and_no_time_that_is_shown(launch, clock, undisturbed, strategy):
     began = time.time()

@@ -59,6 +59,7 @@ def test_full_disk_ends_no_training_but_fails_the_run_at_its_end_and_resume_goes
     assert outcome(run.directory).continues(undisturbed)
 
 
+@pytest.mark.slow  # a run of its own; disks that are full come beside it
 def test_file_that_may_not_grow_ends_no_training(launch):
     # the database (with as much of it in its log as a slow disk leaves there) and the weights are below the limit,
     # the rest of the state (8,000,000 bytes) is not

@@ -49,6 +49,7 @@ def test_killed_worker_is_named_where_the_others_wait_for_its_frames(launch):
     assert "  rank 0, 2 ended because of it" in ended.err.splitlines()
 
 
+@pytest.mark.slow  # a worker of a replica is killed above
 @pytest.mark.parametrize(
     ("route", "level"), [*(pytest.param(one, 1, marks=pytest.mark.slow) for one in ("auto", "ring")), ("ring", 3)]
 )

@@ -58,6 +58,7 @@ def names_said_to_be_removed(*texts: str) -> list[str]:
     return [name for names in said for name in names.split(", ")]
 
 
+@pytest.mark.slow  # what is removed comes above
 def test_a_folder_that_is_moved_while_the_run_trains_gets_checkpoints_again_once_it_is_moved_back(launch):
     run = launch("train", session(pace_s=0.02))
     directory, checkpoints = run.directory, Checkpoints(run.directory.checkpoints)

@@ -37,6 +37,7 @@ def test_no_contribution_that_the_checkpoint_has_is_lost_when_the_run_is_resumed
     assert len(after) > len(before)
 
 
+@pytest.mark.slow  # two runs each; the one above is killed and resumed, too
 @pytest.mark.parametrize(
     ("push_every", "changes"),
     [(1, ()), (4, ("strategy.consistency=bsp", "strategy.exchange=allreduce"))],

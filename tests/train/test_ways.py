@@ -70,6 +70,7 @@ def test_factors_equal_one_device_and_a_run_resumes_with_the_ways_that_were_chos
 BY_LAYER = {"large*": {"name": "onebit", "warm_up_samples": 50}, "back*": "factors", "into*": "none"}
 
 
+@pytest.mark.slow  # test_any_strategy.py resumes runs with codecs by layer
 def test_each_layer_travels_by_its_pattern_s_codec_and_a_run_resumes_bit_for_bit(workers):
     everyone = workers(2, with_small_layers, {"by layer": wide(codec=BY_LAYER), "none": wide()})
     assert_resumed_equals_whole(everyone)
