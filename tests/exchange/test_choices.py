@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -135,11 +135,16 @@ def test_no_single_choice_for_all_layers_is_expected_to_be_quicker(seen, allow):
 
 @settings(max_examples=30)
 @given(seen=SEEN, allow=ALLOWED)
+# the layer that comes first gains little, and what the other gains with it is less than what it gains alone
+@example(
+    seen=figures(13805346882.0, any_layer(0, 289, 1, None), any_layer(1, 125, 1, None), ranks=5, cores=7),
+    allow=("onebit",),
+)
 def test_of_all_choices_of_ways_for_layers_it_is_the_quickest_or_close_to_it(seen, allow):
     codec = made("auto", allow=allow)
     best, *_ = tables(codec, seen)
     least_s = min(expected_s(seen, codecs) for codecs in all_choices(codec, seen))
-    assert least_s * (1 - 1e-9) <= best.seconds <= 1.1 * least_s + 1e-7  # so little nobody measures
+    assert least_s * (1 - 1e-9) <= best.seconds <= 1.1 * least_s
 
 
 @settings(max_examples=30)
