@@ -3,61 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import ClassVar, Literal
 
-from volary.errors import SettingError
-from volary.network.checks import share
-from volary.network.layers._base import LayerKind, Shape
-from volary.network.operations.windows import refuse_below
-from volary.session.reading.choice import Choice
-
-if TYPE_CHECKING:
-    from torch import nn
+from volary.network.layers.lstm import LstmLayer
 
 
 @dataclass(frozen=True, kw_only=True)
-class GruLayer(LayerKind):
+class GruLayer(LstmLayer):
     """(time, width) to (time, hidden), or to the last position alone. Each sample starts from a zero state."""
 
-    hidden: int  # values of a position's output
-    layers: int = 1  # one upon the other
-    dropout: float = 0.0  # share of the values between layers that are dropped
-    both_ways: bool = False  # whether a second one reads from the end; outputs are twice as many
-    output: Literal["all", "last"] = "all"  # which positions it gives
-    weight_filler: Annotated[Any, Choice("volary.network.fillers")] = "default"  # first values of the matrices
-    bias_filler: Annotated[Any, Choice("volary.network.fillers")] = "default"  # first values of the biases
-
-    def check(self) -> None:
-        refuse_below("hidden", self.hidden, 1)
-        refuse_below("layers", self.layers, 1)
-        share("dropout", self.dropout)
-        if self.dropout and self.layers == 1:
-            raise SettingError("dropout is between layers, and there is one; accepted: 0, or more layers")
-
-    def shapes(self, given: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        if len(given[0]) != 2:
-            raise SettingError("takes sequences (time, width)")
-        width = self.hidden * (2 if self.both_ways else 1)
-        return ((width,) if self.output == "last" else (given[0][0], width),)
-
-    def build(self, given: tuple[Shape, ...]) -> nn.Module:
-        from torch import nn
-
-        from volary.network.operations.sequences import Recurrent
-
-        made = nn.GRU(
-            given[0][1],
-            self.hidden,
-            self.layers,
-            dropout=self.dropout,
-            bidirectional=self.both_ways,
-            batch_first=True,
-        )
-        return Recurrent(made, last=self.output == "last")
-
-    def fill(self, module: nn.Module) -> None:
-        for name, values in module.named_parameters():
-            (self.bias_filler if "bias" in name else self.weight_filler).fill(values)
+    cell: ClassVar[Literal["LSTM", "GRU"]] = "GRU"
 
 
 LAYER = GruLayer

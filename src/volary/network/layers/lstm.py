@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from volary.errors import SettingError
 from volary.network.checks import share
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class LstmLayer(LayerKind):
     """(time, width) to (time, hidden), or to the last position alone. Each sample starts from a zero state."""
+
+    cell: ClassVar[Literal["LSTM", "GRU"]] = "LSTM"  # torch's class of it
 
     hidden: int  # values of a position's output
     layers: int = 1  # one upon the other
@@ -45,7 +47,8 @@ class LstmLayer(LayerKind):
 
         from volary.network.operations.sequences import Recurrent
 
-        made = nn.LSTM(
+        kind: type[nn.LSTM | nn.GRU] = getattr(nn, self.cell)
+        made = kind(
             given[0][1],
             self.hidden,
             self.layers,
