@@ -197,7 +197,7 @@ def test_check_says_what_each_worker_passes_to_others_and_it_is_what_is_sent(wor
 
 
 def passing(rank: int, world_size: int, one: Session) -> tuple[Trained, float]:
-    """What a worker trains, and what was foretold of its last step."""
+    """What a worker trains, and what `check` said that its last step would send."""
     model = build_model(one, torch.device("cpu"))
     inputs, _ = model.samples.fetch(torch.tensor([0, 1]))
     uses = dict(layer_uses(model.module, layer_graph(model.module, inputs, nullcontext())))

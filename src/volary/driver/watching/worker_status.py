@@ -114,8 +114,8 @@ class WorkerStatus:
     move. away_at: when its connection ended. beats: the number of its newest beat. done: steps in this attempt. usual:
     its recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the
     present standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last
-    seen to use the processor. dismissed: the run continues without it. harmless_s: by kind, the longest trouble that
-    its link alone told of, and that passed.
+    seen to use the processor. dismissed: the run continues without it. harmless_s: by kind of trouble, the longest that
+    only its link showed, and that ended by itself.
     """
 
     rank: int

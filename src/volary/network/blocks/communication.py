@@ -11,6 +11,7 @@ gradients, in the opposite one.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -82,8 +83,11 @@ class Broadcast(nn.Module):
         return _pass(self.channel, "Broadcast", outgoing, (self.root,))[0]
 
 
-class Gather(nn.Module):
-    """`root` gets the rows of all workers of `on`, in that order. on: None: all, by rank. Raises BadInput."""
+class _ToRoot(nn.Module, ABC):
+    """`root` makes one tensor of what all workers of `on` have; the others get a scalar zero.
+
+    on: None: all, by rank. Raises BadInput.
+    """
 
     def __init__(self, channel: TensorChannel, root: int, on: Sequence[int] | None = None) -> None:
         super().__init__()
@@ -91,37 +95,36 @@ class Gather(nn.Module):
         self.root = root
 
     def forward(self, x: Tensor) -> Tensor:
-        """(rows, ...), of which each worker may have another number, or none, to (all rows, ...) on root.
+        """Return on root what it makes of all `x`, of any shapes that fit each other.
 
         The others get a scalar zero; a worker beyond the group has its own `x`. Raises RanksDiffer.
         """
         if self.channel.rank not in self.on:
             return x
-        came = _pass(self.channel, "Gather", {self.root: x}, self.on if self.channel.rank == self.root else ())
-        if self.channel.rank != self.root:
-            return came[0]
+        sources = self.on if self.channel.rank == self.root else ()
+        came = _pass(self.channel, type(self).__name__, {self.root: x}, sources)
+        return self._together(came) if sources else came[0]
+
+    @abstractmethod
+    def _together(self, came: Sequence[Tensor]) -> Tensor:
+        """Make one tensor of those of all workers, in the order of `on`. Raises RanksDiffer."""
+
+
+class Gather(_ToRoot):
+    """`root` gets the rows of all workers of `on`, in that order.
+
+    Tensors (rows, ...), of which each worker may have another number, or none, become (all rows, ...).
+    """
+
+    def _together(self, came: Sequence[Tensor]) -> Tensor:
         _alike("Gather", self.on, [(part.dtype, tuple(part.shape[1:])) for part in came])
-        return torch.cat(came)
+        return torch.cat(list(came))
 
 
-class Reduce(nn.Module):
-    """`root` gets the sum over all workers of `on`, added in that order. on: None: all. Raises BadInput."""
+class Reduce(_ToRoot):
+    """`root` gets the sum over all workers of `on`, of tensors of one shape, added in that order."""
 
-    def __init__(self, channel: TensorChannel, root: int, on: Sequence[int] | None = None) -> None:
-        super().__init__()
-        self.channel, self.on = channel, _group(channel, on, root)
-        self.root = root
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return on root the sum of all `x`, of one shape.
-
-        The others get a scalar zero; a worker beyond the group has its own `x`. Raises RanksDiffer.
-        """
-        if self.channel.rank not in self.on:
-            return x
-        came = _pass(self.channel, "Reduce", {self.root: x}, self.on if self.channel.rank == self.root else ())
-        if self.channel.rank != self.root:
-            return came[0]
+    def _together(self, came: Sequence[Tensor]) -> Tensor:
         _alike("Reduce", self.on, [(part.dtype, tuple(part.shape)) for part in came])
         total = came[0]
         for part in came[1:]:

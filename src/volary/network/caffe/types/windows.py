@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from volary.errors import SettingError
 from volary.network.caffe.message import CaffeMessage
@@ -16,23 +16,26 @@ from volary.network.layers.pool import PoolLayer
 from volary.network.operations.windows import each
 
 Sides = int | tuple[int, ...]
+Convolving = TypeVar("Convolving", ConvLayer, DeconvLayer)
 
 
 def convolution(layer: CaffeLayer) -> Translated:
     """As torch's: the weight is (out, in / group, height, width). Raises SettingError for a missing size."""
+    return Translated(_convolving(ConvLayer, layer))
+
+
+def _convolving(kind: type[Convolving], layer: CaffeLayer) -> Convolving:
     settings = _windowed(layer)
-    return Translated(
-        ConvLayer(
-            channels=settings.one("num_output"),
-            kernel=_sides(settings, "kernel_size", "kernel", None),
-            stride=_sides(settings, "stride", "stride", 1),
-            padding=_sides(settings, "pad", "pad", 0),
-            dilation=_sides(settings, "dilation", "", 1),
-            groups=settings.one("group"),
-            bias=settings.one("bias_term"),
-            weight_filler=filler(settings, "weight_filler"),
-            bias_filler=filler(settings, "bias_filler"),
-        )
+    return kind(
+        channels=settings.one("num_output"),
+        kernel=_sides(settings, "kernel_size", "kernel", None),
+        stride=_sides(settings, "stride", "stride", 1),
+        padding=_sides(settings, "pad", "pad", 0),
+        dilation=_sides(settings, "dilation", "", 1),
+        groups=settings.one("group"),
+        bias=settings.one("bias_term"),
+        weight_filler=filler(settings, "weight_filler"),
+        bias_filler=filler(settings, "bias_filler"),
     )
 
 
@@ -48,20 +51,7 @@ def deconvolution(layer: CaffeLayer) -> Translated:
 
     Raises SettingError for a missing size.
     """
-    settings = _windowed(layer)
-    return Translated(
-        DeconvLayer(
-            channels=settings.one("num_output"),
-            kernel=_sides(settings, "kernel_size", "kernel", None),
-            stride=_sides(settings, "stride", "stride", 1),
-            padding=_sides(settings, "pad", "pad", 0),
-            dilation=_sides(settings, "dilation", "", 1),
-            groups=settings.one("group"),
-            bias=settings.one("bias_term"),
-            weight_filler=filler(settings, "weight_filler"),
-            bias_filler=filler(settings, "bias_filler"),
-        )
-    )
+    return Translated(_convolving(DeconvLayer, layer))
 
 
 def pooling(layer: CaffeLayer) -> Translated:
