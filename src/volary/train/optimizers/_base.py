@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from volary.session.checks import require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +37,23 @@ class OptimizerSettings(Protocol):
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
         """PyTorch's optimiser of these parameters, with these settings."""
         ...
+
+
+_USUAL: Mapping[str, tuple[Callable[[float], bool], str]] = {  # whether a number is accepted; in words
+    "lr": (lambda one: one > 0, POSITIVE),
+    "betas": (lambda one: 0 <= one < 1, f"each {BELOW_ONE}"),
+    "momentum": (lambda one: 0 <= one < 1, BELOW_ONE),
+    "eps": (lambda one: one >= 0, NON_NEGATIVE),
+    "weight_decay": (lambda one: one >= 0, NON_NEGATIVE),
+}
+
+
+def check_usual(settings: OptimizerSettings, *names: str) -> None:
+    """Raise SettingError if one of these settings, which many optimisers have, is out of its range."""
+    for name in names:
+        value, (accepts, accepted) = getattr(settings, name), _USUAL[name]
+        numbers = list(value) if isinstance(value, tuple) else [value]
+        require(all(map(accepts, numbers)), name, numbers if isinstance(value, tuple) else value, accepted)
 
 
 def fused(parameters: list[Tensor]) -> dict[str, Any]:

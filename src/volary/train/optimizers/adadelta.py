@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
-from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
+from volary.train.optimizers._base import BELOW_ONE, POSITIVE, check_usual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +26,9 @@ class Adadelta:
     weight_decay: float = 0.0  # L2 penalty
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        check_usual(self, "lr", "weight_decay")
         require(0 <= self.rho < 1, "rho", self.rho, BELOW_ONE)
         require(self.eps > 0, "eps", self.eps, POSITIVE)
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
 
     @property
     def kept(self) -> int:

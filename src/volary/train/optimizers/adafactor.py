@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
-from volary.train.optimizers._base import NON_NEGATIVE, POSITIVE
+from volary.train.optimizers._base import NON_NEGATIVE, check_usual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,11 +30,10 @@ class Adafactor:
     weight_decay: float = 0.0  # share of the learning rate by which parameters shrink each step
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        check_usual(self, "lr", "weight_decay")
         require(self.beta2_decay <= 0, "beta2_decay", self.beta2_decay, "0 or less")
         require(all(one is None or one >= 0 for one in self.eps), "eps", list(self.eps), f"each {NON_NEGATIVE}")
         require(self.d >= 1, "d", self.d, "1 or more")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
 
     @property
     def kept(self) -> int:

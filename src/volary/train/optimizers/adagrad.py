@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
-from volary.train.optimizers._base import NON_NEGATIVE, POSITIVE, fused
+from volary.train.optimizers._base import NON_NEGATIVE, check_usual, fused
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,12 +27,10 @@ class Adagrad:
     eps: float = 1e-10  # added to the root of the sum of squares, against division by zero
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        check_usual(self, "lr", "eps", "weight_decay")
         require(self.lr_decay >= 0, "lr_decay", self.lr_decay, NON_NEGATIVE)
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
         initial = self.initial_accumulator_value
         require(initial >= 0, "initial_accumulator_value", initial, NON_NEGATIVE)
-        require(self.eps >= 0, "eps", self.eps, NON_NEGATIVE)
 
     @property
     def kept(self) -> int:

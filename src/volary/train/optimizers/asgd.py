@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
-from volary.train.optimizers._base import NON_NEGATIVE, POSITIVE
+from volary.train.optimizers._base import NON_NEGATIVE, check_usual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,11 +27,10 @@ class Asgd:
     weight_decay: float = 0.0  # L2 penalty
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        check_usual(self, "lr", "weight_decay")
         require(self.lambd >= 0, "lambd", self.lambd, NON_NEGATIVE)
         require(self.alpha >= 0, "alpha", self.alpha, NON_NEGATIVE)
         require(self.t0 >= 0, "t0", self.t0, NON_NEGATIVE)
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
 
     @property
     def kept(self) -> int:

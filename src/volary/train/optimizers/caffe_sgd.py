@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volary.errors import SettingError
-from volary.session.checks import require
-from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
+from volary.train.optimizers._base import check_usual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,9 +27,7 @@ class CaffeSgd:
     nesterov: bool = False  # look ahead along the momentum; needs momentum
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
-        require(0 <= self.momentum < 1, "momentum", self.momentum, BELOW_ONE)
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
+        check_usual(self, "lr", "momentum", "weight_decay")
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov is true; accepted: only with momentum above 0")
 

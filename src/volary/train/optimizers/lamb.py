@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from volary.session.checks import require
-from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
+from volary.train.optimizers._base import check_usual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +25,7 @@ class Lamb:
     weight_decay: float = 0.01  # share of the parameter that is added to its update
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
-        require(all(0 <= beta < 1 for beta in self.betas), "betas", list(self.betas), f"each {BELOW_ONE}")
-        require(self.eps >= 0, "eps", self.eps, NON_NEGATIVE)
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
+        check_usual(self, "lr", "betas", "eps", "weight_decay")
 
     @property
     def kept(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
-from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
+from volary.train.optimizers._base import POSITIVE, check_usual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,9 +26,7 @@ class Lars:
     trust: float = 0.001  # how far a step may move a parameter, as a share of its norm
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
-        require(0 <= self.momentum < 1, "momentum", self.momentum, BELOW_ONE)
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
+        check_usual(self, "lr", "momentum", "weight_decay")
         require(self.trust > 0, "trust", self.trust, POSITIVE)
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volary.session.checks import require
-from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
+from volary.train.optimizers._base import check_usual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,11 +32,8 @@ class Muon:
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's: how much of the past the mean and the mean square keep
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
-        require(0 <= self.momentum < 1, "momentum", self.momentum, BELOW_ONE)
+        check_usual(self, "lr", "betas", "momentum", "weight_decay")
         require(1 <= self.ns_steps < 100, "ns_steps", self.ns_steps, "from 1 to 99")
-        require(all(0 <= beta < 1 for beta in self.betas), "betas", list(self.betas), f"each {BELOW_ONE}")
 
     @property
     def kept(self) -> int:

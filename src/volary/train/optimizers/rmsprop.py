@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
-from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
+from volary.train.optimizers._base import BELOW_ONE, check_usual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,11 +28,8 @@ class RmsProp:
     centered: bool = False  # divide by an estimate of the variance instead of the mean square
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        check_usual(self, "lr", "momentum", "eps", "weight_decay")
         require(0 <= self.alpha < 1, "alpha", self.alpha, BELOW_ONE)
-        require(self.eps >= 0, "eps", self.eps, NON_NEGATIVE)
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
-        require(0 <= self.momentum < 1, "momentum", self.momentum, BELOW_ONE)
 
     @property
     def kept(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
-from volary.train.optimizers._base import POSITIVE
+from volary.train.optimizers._base import check_usual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ class Rprop:
     step_sizes: tuple[float, float] = (1e-6, 50.0)  # the shortest and the longest step
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        check_usual(self, "lr")
         smaller, larger = self.etas
         require(0 < smaller < 1 < larger, "etas", list(self.etas), "one from above 0 to below 1, and one above 1")
         shortest, longest = self.step_sizes

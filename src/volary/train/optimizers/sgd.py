@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from volary.errors import SettingError
 from volary.session.checks import require
-from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE, fused
+from volary.train.optimizers._base import check_usual, fused
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,10 +28,8 @@ class Sgd:
     nesterov: bool = False  # look ahead along the momentum; needs momentum and no dampening
 
     def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, POSITIVE)
-        require(0 <= self.momentum < 1, "momentum", self.momentum, BELOW_ONE)
+        check_usual(self, "lr", "momentum", "weight_decay")
         require(0 <= self.dampening <= 1, "dampening", self.dampening, "from 0 to 1")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise SettingError("nesterov is true; accepted: only with momentum above 0 and dampening 0")
 
