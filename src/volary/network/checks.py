@@ -42,11 +42,11 @@ def metrics(decides: str, asked: Sequence[Metric], outputs: Collection[str]) -> 
     if decides not in ROOM.names():
         raise SettingError(f"metric: {unknown(decides, list(dict.fromkeys([LOSS, *ROOM.names(), *names])))}")
     found = ROOM.load(decides)
+    if _decides(found, outputs):
+        return
+    wrong = "is several figures and goes among `metrics`" if found.outputs in outputs else f"is of {found.outputs}"
     suit = ", ".join([LOSS, *(name for name in ROOM.names() if _decides(ROOM.load(name), outputs))])
-    if found.outputs not in outputs:
-        raise SettingError(f"metric {decides!r} is of {found.outputs}; accepted: {suit}")
-    if found.higher_is_better is None:
-        raise SettingError(f"metric {decides!r} is several figures and goes among `metrics`; accepted: {suit}")
+    raise SettingError(f"metric {decides!r} {wrong}; accepted: {suit}")
 
 
 def _decides(kind: type[Metric], outputs: Collection[str]) -> bool:
