@@ -19,6 +19,8 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from playwright.sync_api import Locator, Page
 
 
@@ -392,17 +394,23 @@ def test_a_run_that_trains_is_seen_live_and_every_panel_has_its_real_numbers(pag
     assert training.returncode == 0
 
 
-def newest(page: Page, name: str, label: str, value: float, step: int) -> None:
-    """A chart comes to this newest value, in four digits, at this step: what a run has told is drawn a moment later."""
+def comes_to(page: Page, name: str, wanted: Callable[[str], bool]) -> None:
+    """A chart comes to say what is wanted: what a run has told is drawn a moment later."""
     until = time.monotonic() + AT_MOST_MS / 1000
-    expected = (pytest.approx(value, rel=1e-3), step)
-    while True:
-        words = told(card(page, name))
-        match = re.search(rf"{label}: newest (\S+) at step ([\d,]+)", words)
-        if match and (float(match[1]), int(match[2].replace(",", ""))) == expected:
-            return
-        assert time.monotonic() < until, (words, label, value, step)
+    while not wanted(words := told(card(page, name))):
+        assert time.monotonic() < until, (name, words)
         page.wait_for_timeout(100)  # it draws meanwhile
+
+
+def newest(page: Page, name: str, label: str, value: float, step: int) -> None:
+    """A chart comes to this newest value, in four digits, at this step."""
+    expected = (pytest.approx(value, rel=1e-3), step)
+
+    def wanted(words: str) -> bool:
+        match = re.search(rf"{label}: newest (\S+) at step ([\d,]+)", words)
+        return match is not None and (float(match[1]), int(match[2].replace(",", ""))) == expected
+
+    comes_to(page, name, wanted)
 
 
 def assert_it_shows(page: Page, directory: RunDirectory) -> None:
@@ -416,11 +424,11 @@ def assert_it_shows(page: Page, directory: RunDirectory) -> None:
     losses = [(one.loss_sum or 0) / one.count for one in course if one.column == 39]
     newest(page, "loss", "training", sum(losses) / len(losses), 40)
     newest(page, "loss", "validation", metrics["loss"][-1][1], 40)
-    assert "samples/s: newest" in told(card(page, "throughput"))
-    assert "backward: newest" in told(card(page, "phases"))
-    assert told(card(page, "ranks")).startswith("2 workers")
+    comes_to(page, "throughput", lambda words: "samples/s: newest" in words)
+    comes_to(page, "phases", lambda words: "backward: newest" in words)
+    comes_to(page, "ranks", lambda words: words.startswith("2 workers"))
     newest(page, "metrics", "accuracy", metrics["accuracy"][-1][1], 40)
-    assert "learning rate: newest 0.01" in told(card(page, "rate"))
+    comes_to(page, "rate", lambda words: "learning rate: newest 0.01" in words)
     workers = card(page, "workers").get_by_role("row")
     for rank in (0, 1):
         steps = str(sum(row.rank == rank for row in rows))
@@ -441,7 +449,7 @@ def assert_it_shows(page: Page, directory: RunDirectory) -> None:
     card(page, "communication").get_by_text(
         f"sent {sent / 1024:.1f} KiB and received {received / 1024:.1f} KiB"
     ).wait_for()
-    assert "Processors busy, by worker. rank 0: newest" in told(card(page, "usage"))
+    comes_to(page, "usage", lambda words: "Processors busy, by worker. rank 0: newest" in words)
     staleness = [one for one in counts if one.kind == "staleness"]
     counted = sum(one.count for one in staleness)
     mean = sum(one.value * one.count for one in staleness) / counted

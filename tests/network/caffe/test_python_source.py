@@ -16,6 +16,7 @@ layer { name: "bn" type: "BatchNorm" bottom: "conv" top: "conv" }
 layer { name: "scale" type: "Scale" bottom: "conv" top: "conv" scale_param { bias_term: true
   filler { type: "uniform" } } }
 layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" relu_param { negative_slope: 0.2 } }
+layer { name: "turns" type: "ShuffleChannel" bottom: "conv" top: "conv" shuffle_channel_param { group: 2 } }
 layer { name: "norm" type: "LRN" bottom: "conv" top: "norm" lrn_param { norm_region: WITHIN_CHANNEL local_size: 3 } }
 layer { name: "pool" type: "Pooling" bottom: "norm" top: "pool" pooling_param { pool: AVE kernel_size: 3
   stride: 2 pad: 1 } }
@@ -37,6 +38,8 @@ layer { name: "exp" type: "Exp" bottom: "class" top: "class" exp_param { base: 2
 layer { name: "log" type: "Log" bottom: "class" top: "class" log_param { base: 10 shift: 1 } }
 layer { name: "e" type: "Exp" bottom: "class" top: "class" }
 layer { name: "tile" type: "Tile" bottom: "class" top: "class" tile_param { axis: -1 tiles: 2 } }
+layer { name: "above" type: "Threshold" bottom: "class" top: "above" threshold_param { threshold: 0.25 } }
+layer { name: "both" type: "Eltwise" bottom: "class" bottom: "above" top: "class" }
 layer { name: "abs" type: "AbsVal" bottom: "class" top: "class" }
 layer { name: "prob" type: "Softmax" bottom: "class" top: "prob" }
 """  # fmt: skip

@@ -308,7 +308,10 @@ def test_a_bias_is_added_from_its_axis_on_from_weights_or_from_a_second_blob(tmp
         ("Log", "log_param { base: 1 }", "base is 1; accepted: above 0 and other than 1"),
         ("Exp", "exp_param { base: 0 }", "base is 0; accepted: above 0"),
         ("Clip", "clip_param { min: 1 }", "max is missing; accepted: min and max"),
-        ("ArgMax", "", "type 'ArgMax' has no gradient, and is not built"),
+        ("ArgMax", "argmax_param { axis: 1 top_k: 4 }", "top is 4; accepted: up to 3, which are there"),
+        ("ShuffleChannel", "shuffle_channel_param { group: 2 }", "groups is 2; accepted: what divides the 3 channels"),
+        ("SPP", "spp_param { pyramid_height: 4 }", "levels is 4; accepted: up to 2 for 4x5 values"),
+        ("SPP", "spp_param { pyramid_height: 1 pool: STOCHASTIC }", "pool is STOCHASTIC; accepted: MAX, AVE"),
     ],
 )
 def test_what_a_layer_cannot_be_is_one_sentence_with_line_and_layer(kind, settings, sentence):
@@ -347,6 +350,12 @@ def test_what_a_layer_cannot_be_is_one_sentence_with_line_and_layer(kind, settin
         ("Reduction", "reduction_param { axis: 1 operation: MEAN coeff: 2 }", lambda x: 2 * x.mean((1, 2, 3))),
         ("Bias", "bias_param { filler { value: 3 } }", lambda x: x + 3),
         ("Dropout", "dropout_param { dropout_ratio: 0.9 }", lambda x: x),
+        ("Threshold", "threshold_param { threshold: 0.5 }", lambda x: (x > 0.5).astype(x.dtype)),
+        ("ArgMax", "", lambda x: x.reshape(2, -1).argmax(1).reshape(2, 1, 1, 1)),
+        ("ArgMax", "argmax_param { top_k: 3 out_max_val: true }", lambda x: largest(x, 3)),
+        ("ArgMax", "argmax_param { axis: 1 }", lambda x: x.argmax(1, keepdims=True)),
+        ("ArgMax", "argmax_param { axis: -1 out_max_val: true }", lambda x: x.max(3, keepdims=True)),
+        ("ShuffleChannel", "shuffle_channel_param { group: 3 }", lambda x: x),
         ("Softmax", "softmax_param { axis: 2 }", lambda x: np.exp(x) / np.exp(x).sum(2, keepdims=True)),
         ("Flatten", "", lambda x: x.reshape(2, -1)),
         ("PReLU", "", lambda x: np.where(x > 0, x, 0.25 * x)),
@@ -356,6 +365,44 @@ def test_functions_of_values(kind, settings, formula):
     image = np.random.default_rng(8).standard_normal((2, 3, 4, 5)).astype(np.float32)
     found = computed(input_layer(image.shape) + layer(kind, settings), image)
     np.testing.assert_allclose(found, formula(image), rtol=1e-4, atol=1e-6)
+
+
+def largest(x, count):
+    """The places of the largest values of a sample, and the values."""
+    flat = x.reshape(len(x), -1)
+    places = np.argsort(-flat, 1)[:, :count]
+    return np.stack([places, np.take_along_axis(flat, places, 1)], 1)[..., None]
+
+
+def test_channels_of_groups_come_in_turns():
+    image = np.random.default_rng(11).standard_normal((2, 6, 2)).astype(np.float32)
+    found = computed(input_layer(image.shape) + layer("ShuffleChannel", "shuffle_channel_param { group: 2 }"), image)
+    np.testing.assert_array_equal(found, image[:, [0, 3, 1, 4, 2, 5]])
+
+
+@FEW
+@given(st.data())
+def test_a_pyramid_pools_into_finer_and_finer_grids(data):
+    """Caffe's windows: as large as they must be, with the padding that is left over on both sides."""
+    image, levels = draw_image(data), data.draw(st.integers(1, 2))
+    for kind, take in (("MAX", np.max), ("AVE", np.mean)):
+        expected = []
+        for windows in (2**level for level in range(levels)):
+            height, width = (-(-side // windows) for side in image.shape[2:])
+            edges = [
+                (one * windows - side + 1) // 2 for one, side in zip((height, width), image.shape[2:], strict=True)
+            ]
+            padding = ((0, 0), (0, 0), (edges[0],) * 2, (edges[1],) * 2)
+            padded = np.pad(image, padding, constant_values=-np.inf if kind == "MAX" else 0)
+            parts = [
+                take(padded[:, :, y * height : (y + 1) * height, x * width : (x + 1) * width], (2, 3))
+                for y in range(windows)
+                for x in range(windows)
+            ]
+            expected.append(np.stack(parts, 2).reshape(len(image), -1))
+        settings = f"spp_param {{ pyramid_height: {levels} pool: {kind} }}"
+        found = computed(input_layer(image.shape) + layer("SPP", settings), image)
+        np.testing.assert_allclose(found, np.concatenate(expected, 1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,18 @@ class Clamp(nn.Module):
         return x.clamp(self.low, self.high)
 
 
+class Above(nn.Module):
+    """1 where a value is above `bound`, 0 elsewhere."""
+
+    def __init__(self, bound: float) -> None:
+        super().__init__()
+        self.bound = bound
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...) to the same shape."""
+        return (x > self.bound).to(x.dtype)
+
+
 class ResponseNormWithin(nn.Module):
     """Local response normalization within channels, as Caffe has it: beyond the edges squares are 0, and counted."""
 

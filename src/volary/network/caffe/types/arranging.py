@@ -8,12 +8,14 @@ from typing import Literal
 from volary.errors import SettingError
 from volary.network.caffe.types.translation import CaffeLayer, Translated, numbers
 from volary.network.layers._base import Shape
+from volary.network.layers.arg_max import ArgMaxLayer
 from volary.network.layers.concat import ConcatLayer
 from volary.network.layers.crop import CropLayer
 from volary.network.layers.flatten import FlattenLayer
 from volary.network.layers.permute import PermuteLayer
 from volary.network.layers.reduce import ReduceLayer
 from volary.network.layers.reshape import ReshapeLayer
+from volary.network.layers.shuffle import ShuffleLayer
 from volary.network.layers.slice import SliceLayer
 from volary.network.layers.tile import TileLayer
 
@@ -60,6 +62,18 @@ def permute(layer: CaffeLayer) -> Translated:
     if order[:1] != [0] or sorted(order) != list(range(axes)):
         raise SettingError(f"order is {order}; accepted: 0 first, then each axis of the blob once")
     return Translated(PermuteLayer(order=tuple(order[1:])))
+
+
+def shuffle(layer: CaffeLayer) -> Translated:
+    """Channels of several groups in turns (a layer of ShuffleNet's fork)."""
+    return Translated(ShuffleLayer(groups=layer.settings("shuffle_channel_param").one("group")))
+
+
+def arg_max(layer: CaffeLayer) -> Translated:
+    """The places of the largest values, and by setting the values. Raises SettingError for an axis of the batch."""
+    settings = layer.settings("argmax_param")
+    axis = settings.one("axis") if "axis" in settings else None
+    return Translated(ArgMaxLayer(top=settings.one("top_k"), axis=axis, values=settings.one("out_max_val")))
 
 
 def crop(layer: CaffeLayer) -> Translated:

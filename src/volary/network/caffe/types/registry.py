@@ -7,6 +7,7 @@ from volary.network.caffe.types.translation import Translate
 
 LAYERS: dict[str, Translate] = {
     "AbsVal": values.absolute,
+    "ArgMax": arranging.arg_max,
     "BatchNorm": weighted.batch_norm,
     "Bias": weighted.bias,
     "BNLL": values.softplus,
@@ -35,11 +36,14 @@ LAYERS: dict[str, Translate] = {
     "ReLU": values.relu,
     "Reshape": arranging.reshape,
     "Scale": weighted.scale,
+    "ShuffleChannel": arranging.shuffle,
     "Sigmoid": values.sigmoid,
     "Slice": arranging.slices,
     "Softmax": values.softmax,
+    "SPP": windows.pyramid,
     "Swish": values.swish,
     "TanH": values.tanh,
+    "Threshold": values.threshold,
     "Tile": arranging.tile,
 }
 INPUT = "Input"
@@ -64,10 +68,8 @@ REFUSED = {
     "DetectionOutput": "is a layer of a fork of Caffe; cut the network off before it",
     "PriorBox": "is a layer of a fork of Caffe; cut the network off before it",
     "MultiBoxLoss": "is a layer of a fork of Caffe; cut the network off before it",
-    "ShuffleChannel": "is a layer of a fork of Caffe that is not built",
     **dict.fromkeys(
-        ("BatchReindex", "Filter", "Im2col", "LSTM", "Parameter", "RNN", "Recurrent", "SPP"),
+        ("BatchReindex", "Filter", "Im2col", "LSTM", "Parameter", "RNN", "Recurrent"),
         "is known but not built",
     ),
-    **dict.fromkeys(("ArgMax", "Threshold"), "has no gradient, and is not built; cut the network off before it"),
 }

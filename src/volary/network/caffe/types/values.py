@@ -15,6 +15,7 @@ from volary.network.layers.exp import ExpLayer
 from volary.network.layers.log import LogLayer
 from volary.network.layers.power import PowerLayer
 from volary.network.layers.softmax import SoftmaxLayer
+from volary.network.layers.threshold import ThresholdLayer
 
 _OPERATIONS = {"SUM": "sum", "PROD": "product", "MAX": "maximum"}
 
@@ -91,6 +92,11 @@ def clip(layer: CaffeLayer) -> Translated:
         if name not in settings:
             raise SettingError(f"{name} is missing; accepted: min and max")
     return Translated(ClipLayer(low=settings.one("min"), high=settings.one("max")))
+
+
+def threshold(layer: CaffeLayer) -> Translated:
+    """1 where a value is above the threshold, 0 elsewhere."""
+    return Translated(ThresholdLayer(above=layer.settings("threshold_param").one("threshold")))
 
 
 def dropout(layer: CaffeLayer) -> Translated:

@@ -13,6 +13,7 @@ from volary.network.layers.conv import ConvLayer
 from volary.network.layers.deconv import DeconvLayer
 from volary.network.layers.lrn import LrnLayer
 from volary.network.layers.pool import PoolLayer
+from volary.network.layers.pyramid import PyramidLayer
 from volary.network.operations.windows import each
 
 Sides = int | tuple[int, ...]
@@ -61,11 +62,9 @@ def pooling(layer: CaffeLayer) -> Translated:
     """
     settings = layer.settings("pooling_param")
     layer.ignore(settings, "engine", why=ENGINE)
-    if settings.one("pool") == "STOCHASTIC":
-        raise SettingError("pool is STOCHASTIC; accepted: MAX, AVE")
+    kind = _pooled(settings)
     if len(layer.message.all("top")) > 1:
         raise SettingError("has a second top, the mask of the largest values; accepted: one top")
-    kind: Literal["max", "average"] = "max" if settings.one("pool") == "MAX" else "average"
     if settings.one("global_pooling"):
         return Translated(PoolLayer(kind=kind, size="global"))
     floor = settings.one("round_mode") == "FLOOR" or not settings.one("ceil_mode")
@@ -78,6 +77,19 @@ def pooling(layer: CaffeLayer) -> Translated:
     )
     _refuse_windows_outside(found, layer.given[0][1:])
     return Translated(found)
+
+
+def pyramid(layer: CaffeLayer) -> Translated:
+    """Pooling into finer and finer grids, side by side. Raises SettingError for what Caffe gives no value."""
+    settings = layer.settings("spp_param")
+    layer.ignore(settings, "engine", why=ENGINE)
+    return Translated(PyramidLayer(levels=settings.one("pyramid_height"), kind=_pooled(settings)))
+
+
+def _pooled(settings: CaffeMessage) -> Literal["max", "average"]:
+    if settings.one("pool") == "STOCHASTIC":
+        raise SettingError("pool is STOCHASTIC; accepted: MAX, AVE")
+    return "max" if settings.one("pool") == "MAX" else "average"
 
 
 def local_response(layer: CaffeLayer) -> Translated:

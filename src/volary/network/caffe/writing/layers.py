@@ -209,6 +209,8 @@ WRITERS: dict[type[nn.Module], Callable[[NetworkPart], Layers]] = {
     ),
     values.ExponentialOfLine: _plain("Exp", "exp_param", _of_line),
     values.LogarithmOfLine: _plain("Log", "log_param", _of_line),
+    values.Above: _plain("Threshold", "threshold_param", lambda own: {"threshold": own.bound}),
+    nn.ChannelShuffle: _plain("ShuffleChannel", "shuffle_channel_param", lambda own: {"group": own.groups}),
     values.Clamp: _plain("Clip", "clip_param", lambda own: {"min": own.low, "max": own.high}),
     Tile: _plain("Tile", "tile_param", lambda own: {"tiles": own.copies, "axis": own.axis}),
     Sum: _sum,

@@ -204,6 +204,7 @@ class _Line:
         from volary.network.layers.clip import ClipLayer
         from volary.network.layers.exp import ExpLayer
         from volary.network.layers.log import LogLayer
+        from volary.network.layers.threshold import ThresholdLayer
         from volary.network.layers.tile import TileLayer
 
         if isinstance(kind, ActivationLayer) and kind.function == "abs":
@@ -212,6 +213,8 @@ class _Line:
             return _of_line(kind, f"{kind.shift!r} + {kind.scale!r} * {x}")
         if isinstance(kind, ClipLayer):
             return f"{x}.clamp({kind.low!r}, {kind.high!r})"
+        if isinstance(kind, ThresholdLayer):
+            return f"({x} > {kind.above!r}).to({x}.dtype)"
         if isinstance(kind, TileLayer):
             return f"torch.cat([{', '.join([x] * kind.copies)}], dim={_axis(kind.axis, self._shapes[0])})"
         if isinstance(kind, ScaleLayer) and len(self._given) == 2 and not kind.bias:
