@@ -21,6 +21,7 @@ SETTINGS = {
     "constant": {},
     "cyclic": {"up": 6},
     "one_cycle": {},
+    "plateau": {},
     "piecewise": {"steps": (5, 20), "factors": (0.5, 0.1), "between": "linear"},
     "restarts": {"every": 9},
     "cosine": {},

@@ -16,7 +16,7 @@ from volary.comm.channels.tcp import Received
 from volary.errors import RunError, SettingError
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.server.protocol.header import Form
-from volary.server.protocol.messages import Contribution, ServerWelcome
+from volary.server.protocol.messages import Contribution, Rate, ServerWelcome
 from volary.server.shards.actions import Apply
 from volary.server.shards.buffer_pool import Offer
 from volary.server.shards.slice_store import PendingContribution, SliceStore
@@ -295,15 +295,17 @@ def test_a_learning_rate_that_changes_holds_for_updates_beyond_some_samples(tmp_
     of = served(optimizer={"name": "sgd", "lr": 1.0})
     rates = RateChanges()
     servers = Servers(of, 2, tmp_path, rates=rates)
-    rates.add(BATCH, 0.5)
+    rates.add(Rate(BATCH, 0.5))
+    rates.add(Rate(2 * BATCH, 0.5, factor=0.1))
     given, lost = gradients(0, servers.start), []
-    for number in (1, 2):
+    for number in (1, 2, 3):
         before = servers.values()
         servers.update(number, given, number * BATCH)
         lost.append({name: before[name] - one for name, one in servers.values().items()})
     for name, gradient in given.items():
         torch.testing.assert_close(lost[0][name], gradient)
         torch.testing.assert_close(lost[1][name], 0.5 * gradient)
+        torch.testing.assert_close(lost[2][name], 0.05 * gradient)
 
 
 def test_auto_pushes_factors_of_layers_that_compute_in_their_own_type_alone():

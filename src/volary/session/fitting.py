@@ -32,6 +32,7 @@ group: they are in one of torch. steps together: all workers share each batch. s
 alone. own loop: a loop of one's own trains so."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION = (Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition"))
+SCHEDULE = Choice("volary.train.schedules")
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,11 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
 def of_session(session: Session) -> Iterator[Need]:
     """Yield what the other sections of a session need. Raises SettingError if the consistency model cannot do it."""
     train, data = session.train, session.data
+    if SCHEDULE.name_of(type(session.schedule)) == "plateau" and session.evaluate.every.unit == "never":
+        raise SettingError(
+            "schedule is plateau, which goes by evaluations, and evaluate.every is never; accepted: a period, or "
+            "schedule=step"
+        )
     if train.clip_norm is not None:
         yield Need("train.clip_norm", f"{train.clip_norm:g}", "gradient norm", "train.clip_value, or no clip_norm")
         if not session.strategy.consistency.has_common_step:

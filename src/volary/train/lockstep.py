@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
 from volary.run.control.requests import ChangeRate
+from volary.server.roster.plateau import plateau_rule
 from volary.server.roster.work import NOTHING_COUNTED
 from volary.train.agreement.votes import Vote, not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
@@ -317,7 +318,11 @@ class Lockstep:
         self.recorder.enter("exchange")
         totals, lost, count = over_all(totals, lost, count, self.group)
         self.data.corrupt.count_evaluated(lost, count)
-        self._better = record(self.recorder, self.best, self.network.flow.criterion, self.network.flow.figures(totals))
+        criterion, figures = self.network.flow.criterion, self.network.flow.figures(totals)
+        self._better = record(self.recorder, self.best, criterion, figures)
+        if (rule := plateau_rule(self.session.schedule)) is not None:
+            plateau = self.network.update.plateau
+            plateau.judge(rule, figures, criterion.metric, higher_is_better=criterion.higher_is_better)
 
     def _grow(self, growth: Growth) -> Iterator[Task]:
         """Choose the size of the next batches. The state stays the one before the search, which may be done anew."""

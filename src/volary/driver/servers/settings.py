@@ -9,6 +9,7 @@ from volary.consistency._base import Push
 from volary.engine._base import Launch
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
+from volary.server.roster.plateau import plateau_rule
 from volary.server.roster.roster import RosterSettings
 from volary.session.script import Script
 from volary.session.spec import MOST_STEPS, Session, Strategy
@@ -69,6 +70,7 @@ def roster_settings(session: Session) -> RosterSettings:
         skip_corrupt=session.data.skip_corrupt,
         keep_best=session.checkpoint.keep_best,
         clip_norm=train.clip_norm if strategy.consistency.pushes is Push.GRADIENT else None,  # else workers clip
+        plateau=plateau_rule(session.schedule),
     )
 
 

@@ -284,11 +284,13 @@ class Clipped(_Message, frozen=True):
 class Rate(_Message, frozen=True):
     """The learning rate before any schedule is `lr`, for updates that bring the run beyond so many samples.
 
-    To workers and to servers, before the first such update.
+    lr: None: what the session says. factor: of the rate, by evaluations. To workers and to servers, before the first
+    such update.
     """
 
     samples: int
-    lr: float
+    lr: float | None
+    factor: float = 1.0
 
 
 class SaveEnded(_Message, frozen=True):

@@ -79,6 +79,14 @@ class Portions:
         self.offered += 1
         self._sharing.discard(worker)
 
+    def next(self, worker: int) -> Portion | None:
+        """What `take` would give the worker now."""
+        found = self._find(worker)
+        if found is None:
+            return None
+        queue, victim = found
+        return queue[0] if victim is None else queue[-1]
+
     def offers(self, worker: int) -> bool:
         """Whether there is something for the worker now."""
         return bool(self._find(worker))

@@ -34,6 +34,7 @@ from volary.server.roster.counters import RosterCounters
 from volary.server.roster.gradient_norms import GradientNorms
 from volary.server.roster.members import Member, Members
 from volary.server.roster.outgoing import Outgoing
+from volary.server.roster.plateau import Plateau, PlateauRule
 from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples
 from volary.server.roster.replicas import Replicas
 from volary.server.roster.snapshots import CheckpointStore, Measure, Snapshots
@@ -52,7 +53,8 @@ class RosterSettings:
     silence, after which it is lost. batch_size: samples of a global batch. steps: the run's length, given the steps of
     an epoch. evaluate_every, checkpoint_every: in steps, given those of an epoch; None: never. patience: evaluations in
     a row without a better one after which the run ends early. skip_corrupt: share of an epoch's samples that may be
-    lost, as they cannot be read. clip_norm: the largest norm of an update's gradient; None: any.
+    lost, as they cannot be read. clip_norm: the largest norm of an update's gradient; None: any. plateau: of a learning
+    rate that goes by evaluations.
     """
 
     workers: int
@@ -67,6 +69,7 @@ class RosterSettings:
     skip_corrupt: float = 1.0
     keep_best: bool = True
     clip_norm: float | None = None
+    plateau: PlateauRule | None = None
 
 
 class RosterState(Struct, frozen=True):
@@ -79,6 +82,7 @@ class RosterState(Struct, frozen=True):
     samples: int = 0
     left: RemainingSamples = RemainingSamples()
     best: Best = field(default_factory=Best)
+    plateau: Plateau = field(default_factory=Plateau)
     of_loops: bool = False
     contributions: list[tuple[int, int]] = []
     before: int = 0
@@ -129,6 +133,7 @@ class RunProgress:
         self.work = WorkScheduler(
             Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples, clip
         )
+        self._metric = hello.metric, hello.higher_is_better
         self.norms = GradientNorms(around.outgoing, around.replicas)
         measure = Measure(hello.validation, settings.workers, hello.metric, hello.higher_is_better, settings.keep_best)
         self.snapshots = Snapshots(around.outgoing, around.replicas, around.keeping, measure, replace(state.best))
@@ -143,6 +148,11 @@ class RunProgress:
         self._warned_lost: dict[int, int] = {}
         self._warned_empty = False
         self.rate: Rate | None = None
+        self._rule = settings.plateau
+        self._plateau = replace(state.plateau) if self._rule else Plateau()
+        self._in_step = not model.elastic
+        if self._plateau.factor != 1:
+            self._change_rate(max(0, state.samples - 1))
         self._gone: list[int] = []  # workers, while something of theirs is in no update yet
 
     @property
@@ -164,9 +174,14 @@ class RunProgress:
         for request in requests:
             self._save_next = True
             if isinstance(request, ChangeRate):
-                self.rate = Rate(self.work.samples, request.lr)
-                self._outgoing.to_servers(self.rate)
-                self._outgoing.to_workers(self.rate)
+                self._change_rate(self.work.samples, request.lr)
+
+    def _change_rate(self, samples: int, lr: float | None = None) -> None:
+        """Tell everybody the rate of updates that bring the run beyond so many samples. lr: if it is another."""
+        before = self.rate.lr if self.rate else None
+        self.rate = Rate(samples, before if lr is None else lr, self._plateau.factor)
+        self._outgoing.to_servers(self.rate)
+        self._outgoing.to_workers(self.rate)
 
     def save_for_loops(self, members: Members, *, elastic: bool) -> None:
         """Save the newest state, with what own loops keep beside it, if they have asked for it; then they are told.
@@ -243,6 +258,8 @@ class RunProgress:
         """What a worker that asks is to do next; None: nothing now, and no update waits for it."""
         if task := self.snapshots.task(member.rank):
             return task
+        if self._rate_is_open(member.rank):
+            return None
         if self._final or (self.ending and not self.work.behind(member.rank)):
             learn = None
         else:
@@ -256,6 +273,17 @@ class RunProgress:
             self._outgoing.record("left_over", None, {"step": self.steps, "samples": left_over - self._left_over})
             self._left_over = left_over
         return learn
+
+    def _rate_is_open(self, worker: int) -> bool:
+        """Whether an evaluation decides the rate that the worker's next contribution is for.
+
+        Where workers keep step all wait for it, so that a run has the same rates however long evaluations take.
+        """
+        every = self._evaluate_every
+        if self._rule is None or not self._in_step or every is None or self.ending is not None:
+            return False
+        ahead = self.plan.epochs.steps_of(self.work.samples_ahead(worker))
+        return self.snapshots.measuring or ahead // every > self.steps // every
 
     def announce(self, closed: Iterable[Closed]) -> None:
         """Tell everybody of updates, and keep the states that are due with them."""
@@ -278,6 +306,11 @@ class RunProgress:
     def _take_figures(self, worker: int, report: Figures) -> None:
         """What an evaluation means; it may be the last."""
         self.snapshots.figures(worker, report)
+        if self._rule is not None:
+            metric, higher = self._metric
+            if self._plateau.judge(self._rule, report.figures, metric, higher_is_better=higher):
+                self._change_rate(self.work.samples)
+            self.snapshots.learn_of(report.snapshot, {"plateau": self._plateau.state()})
         if self._patience is not None and self.snapshots.best.waited >= self._patience:
             self.ending = self.ending or "finished"
 
@@ -349,6 +382,7 @@ class RunProgress:
             of_loops=self._of_loops,
             contributions=[*(self._contributions | {each: clock + 1 for each, clock in work.settled.items()}).items()],
             before=self._numbered_before,
+            plateau=self._plateau,
         )
         own = work.settled if self._residuals or asking else None
         self.snapshots.begin(number, self.steps, to_builtins(state), own, asking, evaluate=evaluate, save=save)

@@ -80,6 +80,16 @@ class Snapshots:
         """Whether anything is still to come of a kept state."""
         return bool(self._open)
 
+    @property
+    def measuring(self) -> bool:
+        """Whether a state is to be measured, or is being measured."""
+        return any(snapshot.measuring is not None for snapshot in self._open.values())
+
+    def learn_of(self, name: int, more: dict[str, Any]) -> None:
+        """Let what a kept state's evaluation has changed be in its checkpoint, if that is yet to be written."""
+        if name in self._open:
+            self._open[name].state |= more
+
     def tick(self, now: float) -> None:
         """See what the store has done, and save again what is to be; `now` in seconds of a monotonic clock."""
         if self._saving is not None and self._saving.at_store is not None:

@@ -146,6 +146,11 @@ class WorkScheduler:
         """Whether workers keep step, and others have begun a step that this one has not."""
         return self.portions.plan.in_step and self._next.get(worker, 0) < max(self._next.values(), default=0)
 
+    def samples_ahead(self, worker: int) -> int:
+        """The samples that the run learns from before the worker's next contribution, as far as that is known."""
+        portion = self.portions.next(worker)
+        return self._samples_before([] if portion is None else [portion])
+
     def begin(self, worker: int, now: float) -> Learn | None:
         """The worker's next contribution; None if there is none for it now."""
         if not self.portions.offers(worker):

@@ -118,11 +118,11 @@ class RosterListener:
 class RosterOrders:
     """Hears the roster for a host, until the run ends. write: writes what is kept of a snapshot to a draft.
 
-    changed: told the samples beyond which there is another learning rate, and that.
+    changed: told of another learning rate.
     """
 
     def __init__(
-        self, hearing: RosterListener, reports: Reports, host: Host, write: Write, changed: Callable[[int, float], None]
+        self, hearing: RosterListener, reports: Reports, host: Host, write: Write, changed: Callable[[Rate], None]
     ) -> None:
         self._hearing, self._reports, self._host, self._write = hearing, reports, host, write
         self._changed = changed
@@ -154,8 +154,8 @@ class RosterOrders:
                 host.order(lambda: host.shard.keep(snapshot, number))
             case Release(snapshot):
                 host.order(lambda: host.shard.release(snapshot))
-            case Rate(samples, lr):
-                self._changed(samples, lr)
+            case Rate():
+                self._changed(message)
             case Gone(worker):
                 host.order(lambda: host.shard.gone(worker))
             case Save(snapshot, step, shards):

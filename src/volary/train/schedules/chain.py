@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Any
 
+from volary.errors import SettingError
+from volary.server.roster.plateau import plateau_rule
 from volary.session.checks import require
 from volary.session.reading.choice import Choice
 from volary.session.values.period import Period
@@ -22,6 +24,11 @@ class ScheduleChain:
 
     def __post_init__(self) -> None:
         require(len(self.parts) >= 2, "parts", f"a list of {len(self.parts)}", "two schedules or more")
+        if any(plateau_rule(one) for one in self.parts):
+            raise SettingError(
+                "parts has plateau, which goes by the evaluations of the whole run; accepted: other schedules, or "
+                "schedule=plateau, which has a warmup of its own"
+            )
         right = len(self.steps) == len(self.parts) - 1 and all(one >= 1 for one in self.steps)
         accepted = f"a length of 1 step or more for each part but the last ({len(self.parts) - 1})"
         require(right, "steps", list(self.steps), accepted)

@@ -45,14 +45,14 @@ class LearningSettings:
     epochs: of all workers. seed: of each contribution's random numbers; None: the loop is the user's,
     who draws their own, and goes through it also where a batch has no sample for this worker. skips: a loss that is no
     number is left out, and does not end the run. lr: the learning rate, given the samples that the run learns from
-    before; change_rate: called with a new one. rates: sends it to the servers.
+    before; change_rate: called with a change of it. rates: sends it to the servers.
     """
 
     consistency: Consistency
     epochs: Epochs
     seed: int | None
     lr: Callable[[int], float]
-    change_rate: Callable[[float], object] = lambda _: None  # a loop of one's own is asked for no other
+    change_rate: Callable[[messages.Rate], object] = lambda _: None  # a loop of one's own is asked for no other
     rates: Callable[[], tuple[float, ...]] = tuple
     skips: bool = False
 
@@ -138,7 +138,7 @@ class ByRoster:
                 case messages.Figure():
                     self._say_figures(task)
                 case messages.Rate():
-                    self._settings.change_rate(task.lr)
+                    self._settings.change_rate(task)
                 case messages.Leave():
                     self._replica.settle()  # what is held counts
                     self._work.leave(alone=self._settings.consistency.elastic)

@@ -14,13 +14,14 @@ from volary.sharding.epochs import Epochs
 if TYPE_CHECKING:
     from volary.data.feed import Feed
     from volary.run.best import Best
+    from volary.server.roster.plateau import Plateau
 
 
 class Progress:
     """The progress of workers that keep step. tell: says in a sentence what cannot be as it was."""
 
-    def __init__(self, feed: Feed, best: Best, tell: Callable[[str], None]) -> None:
-        self._feed, self._best, self._tell = feed, best, tell
+    def __init__(self, feed: Feed, best: Best, plateau: Plateau, tell: Callable[[str], None]) -> None:
+        self._feed, self._best, self._plateau, self._tell = feed, best, plateau, tell
 
     def packed(self, step: int) -> bytes:
         """The bytes of the progress file of a checkpoint after `step` updates."""
@@ -28,7 +29,7 @@ class Progress:
         epoch, position, samples = feed["epoch"], feed["position"], feed["samples"]
         begun = [(epoch, position, samples)] if position else []
         left = RemainingSamples(epoch + len(begun), begun)
-        return msgspec.json.encode(RosterState(step, epoch * samples + position, left, self._best))
+        return msgspec.json.encode(RosterState(step, epoch * samples + position, left, self._best, self._plateau))
 
     def parts(self, data: bytes) -> dict[str, Any]:
         """The states of the feed and of the best evaluation, from what a roster said.
@@ -44,4 +45,4 @@ class Progress:
                 f"{missed} samples are left out, and as many come twice in an epoch: workers were not equally far"
             )
         feed = state | {"epoch": epoch, "position": position, "step": epochs.steps_of(known.samples)}
-        return {"feed": feed, "best": msgspec.to_builtins(known.best)}
+        return {"feed": feed, "best": msgspec.to_builtins(known.best), "plateau": known.plateau.state()}

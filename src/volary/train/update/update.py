@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_
 
 from volary.errors import SettingError
+from volary.server.roster.plateau import Plateau
 from volary.server.update_rule import SliceUpdate
 from volary.sharding.ranges import Range
 from volary.train.state.optimizer_state import OptimizerState
@@ -35,7 +36,8 @@ class Update:
     It says to its slices how they are updated; see `volary.train.update.optimizer_rule.Updating`.
     named: the trained parameters. steps: the run's planned steps, which some schedules need. build: an optimiser of
     parameters, first given their names and then the tensors. elementwise: the rule's own promise that each value's
-    update depends on its own gradient and state alone. lr: the learning rate of the newest step.
+    update depends on its own gradient and state alone. lr: the learning rate of the newest step. plateau: what
+    evaluations have made of it.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Update:
         self._rule.changes_sums = self.changes_gradients
         self.lr, self._factor = 0.0, 1.0
         self._norm: PartNorm | None = None
+        self.plateau = Plateau()
 
     def hold_parts(self, holdings: Holdings, parts: PartGroup) -> None:
         """From now on these are parts of parameters, and other workers have the rest. Raises SettingError if the rule
@@ -113,7 +116,7 @@ class Update:
 
     def prepare(self, step: int) -> None:
         """Set the learning rate of the step after `step` finished ones."""
-        self._factor = self._schedule.factor(step, self._steps)
+        self._factor = self._schedule.factor(step, self._steps) * self.plateau.factor
         self.lr = self.base_lr * self._factor
 
     def change_rate(self, lr: float) -> float:

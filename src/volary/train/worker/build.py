@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from volary.comm.groups.blocking import gather_plain
 from volary.consistency.bsp import Bsp
 from volary.run.best import Best
+from volary.server.roster.plateau import plateau_rule
 from volary.train.data.rank_data import RankData
 from volary.train.lockstep import Lockstep
 from volary.train.member.requests import RunRequests
@@ -66,6 +67,7 @@ def assemble(
         on_nonfinite=session.train.on_nonfinite,
         estimate=estimate.of(session.data.batch_size / own.replicas.size) if estimate else None,
     )
+    judged = {"plateau": update.plateau} if plateau_rule(session.schedule) else {}
     replica = own.replica(session.strategy, recorder, update, state, steps)
     best, consistency = Best(), session.strategy.consistency if group.size > 1 else Bsp()
     lockstep = Lockstep(
@@ -83,9 +85,9 @@ def assemble(
             recorder,
             own.part,
             network,
-            {**data.parts(), "best": best, "ways": state},
+            {**data.parts(), "best": best, "ways": state, **judged},
             {RESIDUALS: state, **replica.own},
-            Progress(data.feed, best, lambda text: recorder.event("warning", text=text)),
+            Progress(data.feed, best, update.plateau, lambda text: recorder.event("warning", text=text)),
             updates_locally=consistency.at(0, 0.0).updates,
         ),
         residuals=state,

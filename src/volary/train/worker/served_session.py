@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.server.protocol.messages import WorkerHello
+from volary.server.protocol.messages import Rate, WorkerHello
 from volary.train.loop import train
 from volary.train.member.compare import data_facts
 from volary.train.model import Model, TrainedNetwork
@@ -130,11 +130,17 @@ class _SessionWorker:
 
     def _learning(self, update: Update) -> LearningSettings:
         session, clock = self.model.session, self.data.clock
+
+        def change_rate(rate: Rate) -> None:
+            update.plateau.factor = rate.factor
+            if rate.lr is not None:
+                update.change_rate(rate.lr)
+
         return LearningSettings(
             consistency=session.strategy.consistency,
             epochs=clock.epochs,
             seed=session.train.seed,
-            lr=lambda samples: update.base_lr * clock.factor(samples + 1),
-            change_rate=update.change_rate,
+            lr=lambda samples: update.base_lr * clock.factor(samples + 1) * update.plateau.factor,
+            change_rate=change_rate,
             skips=session.train.on_nonfinite == "skip",
         )

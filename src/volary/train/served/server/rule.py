@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.server.protocol.messages import Rate
 from volary.session.changing import planned_steps
 from volary.sharding.epochs import Epochs
 from volary.train.model import update_rule
@@ -51,19 +52,22 @@ class Clock:
         return self.epochs.steps_of(samples)
 
 
+_AS_SET = Rate(0, None)
+
+
 class RateChanges:
     """Changes of the learning rate while the run trains. One thread may add some while others ask."""
 
     def __init__(self) -> None:
-        self._changes: tuple[tuple[int, float], ...] = ()
+        self._changes: tuple[Rate, ...] = ()
 
-    def add(self, samples: int, lr: float) -> None:
-        """Give updates that bring the run beyond so many samples this rate, before any schedule."""
-        self._changes = (*self._changes, (samples, lr))
+    def add(self, rate: Rate) -> None:
+        """Give updates that bring the run beyond so many samples this rate."""
+        self._changes = (*self._changes, rate)
 
-    def at(self, samples: int) -> float | None:
-        """The rate of the update that brings the run to so many samples; None: the session's."""
-        return next((lr for beyond, lr in reversed(self._changes) if samples > beyond), None)
+    def at(self, samples: int) -> Rate:
+        """The rate of the update that brings the run to so many samples."""
+        return next((rate for rate in reversed(self._changes) if samples > rate.samples), _AS_SET)
 
 
 class SessionUpdating:
@@ -81,9 +85,10 @@ class SessionUpdating:
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
         """Step with the learning rate that is due."""
-        if (lr := self._rates.at(update.samples)) is not None:
-            one.change_rate(lr)
-        one.step(self._clock.factor(update.samples))
+        rate = self._rates.at(update.samples)
+        if rate.lr is not None:
+            one.change_rate(rate.lr)
+        one.step(self._clock.factor(update.samples) * rate.factor)
 
 
 class BufferRule:
