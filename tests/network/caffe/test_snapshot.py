@@ -134,6 +134,25 @@ def on_servers(rank, world_size, one, snapshot):
     return served(rank, world_size, one)
 
 
+def test_a_snapshot_in_hdf5_says_the_same(digits):
+    h5py = pytest.importorskip("h5py", reason="needs the extra hdf5")
+    snapshot, _, kept = stopped("SGD", digits)
+    with h5py.File("stopped.solverstate.h5", "w") as opened:  # as Caffe does: arrays of one number, fixed strings
+        opened.create_dataset("iter", data=np.array([STOPPED], dtype=np.int32))
+        opened.create_dataset("current_step", data=np.array([1], dtype=np.int32))
+        opened.create_dataset("learned_net", data=np.bytes_("snapshots/stopped.caffemodel"))
+        for number, (values, _) in enumerate(kept):
+            opened.create_dataset(f"history/{number}", data=values.astype(np.float32))
+    ours, other = read_snapshot(Path("stopped.solverstate.h5")), read_snapshot(snapshot)
+    assert (ours.iterations, ours.weights) == (other.iterations, other.weights)
+    for one, same in zip(ours.history, other.history, strict=True):
+        assert np.array_equal(one.values(), same.values())
+    with h5py.File("stopped.solverstate.h5", "a") as opened:
+        del opened["iter"]
+    with pytest.raises(SettingError, match=r"^stopped\.solverstate\.h5: has no `iter`; accepted: HDF5 as Caffe writes"):
+        read_snapshot(Path("stopped.solverstate.h5"))
+
+
 @pytest.mark.slow  # the one above continues every kind of snapshot
 def test_two_workers_and_servers_continue_as_one_process_does(digits, workers):
     snapshot, values, kept = stopped("SGD", digits)

@@ -9,7 +9,7 @@ from volary.errors import SettingError
 from volary.network.caffe.solver.files import found_from
 from volary.network.caffe.weights.blob import Blob, blob_of
 from volary.network.caffe.weights.files import content_of, read_message
-from volary.network.caffe.weights.hdf5 import SIGNATURE
+from volary.network.caffe.weights.hdf5 import SIGNATURE, blobs, group_of, opened, scalar
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,22 +27,31 @@ class SolverSnapshot:
 
 
 def read_snapshot(file: Path, weights: Path | None = None) -> SolverSnapshot:
-    """The snapshot in a file. weights: instead of the caffemodel that it names.
+    """The snapshot in a file, binary protobuf or HDF5. weights: instead of the caffemodel that it names.
 
     Raises SettingError if it is something else, or its caffemodel is missing.
     """
-    if bytes(content_of(file)[: len(SIGNATURE)]) == SIGNATURE:
-        raise SettingError(f"{file}: is a snapshot in HDF5; accepted: a .solverstate in binary protobuf")
-    state = read_message(file, "SolverState")
-    if state.one("iter") < 1 or "history" not in state:
+    of_hdf5 = bytes(content_of(file)[: len(SIGNATURE)]) == SIGNATURE
+    iterations, learned, history = _in_hdf5(file) if of_hdf5 else _in_protobuf(file)
+    if iterations < 1 or not history:
         raise SettingError(f"{file}: has no iterations or no history; accepted: a .solverstate")
-    try:
-        history = tuple(map(blob_of, state.all("history")))
-    except ValueError as error:
-        raise SettingError(f"{file}: a history {error}") from None
-    named = str(weights or state.one("learned_net"))
+    named = str(weights or learned)
     found = found_from(named, file.parent) if named else None
     if found is None or not found.is_file():
         what = f"{named}: no such file" if named else "is not named"
         raise SettingError(f"{file}: its caffemodel {what}; accepted: beside the snapshot, or --weights FILE")
-    return SolverSnapshot(file, state.one("iter"), found, history)
+    return SolverSnapshot(file, iterations, found, history)
+
+
+def _in_protobuf(file: Path) -> tuple[int, str, tuple[Blob, ...]]:
+    state = read_message(file, "SolverState")
+    try:
+        return state.one("iter"), state.one("learned_net"), tuple(map(blob_of, state.all("history")))
+    except ValueError as error:
+        raise SettingError(f"{file}: a history {error}") from None
+
+
+def _in_hdf5(file: Path) -> tuple[int, str, tuple[Blob, ...]]:
+    with opened(file) as content:
+        history = blobs(group_of(content, "history", file), f"{file}: history")
+        return scalar(content, "iter", int, file), scalar(content, "learned_net", str, file), tuple(history)
