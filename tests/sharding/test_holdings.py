@@ -7,13 +7,14 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as some
 
+from volary.sharding.blocks import TensorBlock
 from volary.sharding.groups import Axis, RankMesh, leads
 from volary.sharding.holdings import Holdings
 from volary.sharding.ranges import Range
 from volary.sharding.samples import SampleShare
 
-AXES: tuple[Axis, ...] = ("data", "shard", "pipeline", "tensor")
-meshes = some.builds(RankMesh, *[some.integers(1, 3)] * len(AXES))
+AXES: tuple[Axis, ...] = ("data", "shard", "hybrid", "pipeline", "tensor")
+meshes = some.builds(RankMesh, *[some.integers(1, 3)] * len(AXES)).filter(lambda mesh: mesh.size <= 54)
 
 
 @given(meshes)
@@ -38,7 +39,7 @@ def test_ranks_that_hold_parts_of_one_replica_learn_from_the_same_samples_and_ot
     shares = [Holdings(rank, mesh, {}).samples for rank in range(mesh.size)]
     for replica in mesh.groups("pipeline", "tensor"):
         assert len({shares[rank] for rank in replica}) == 1
-    for apart in mesh.groups("data", "shard"):
+    for apart in mesh.groups("data", "shard", "hybrid"):
         assert [shares[rank] for rank in apart] == [SampleShare(place, len(apart)) for place in range(len(apart))]
 
 
@@ -79,3 +80,22 @@ def test_of_shares_that_replicas_keep_the_first_of_these_owns_each():
     middle, around = [Range("weight", 2, 3), Range("weight", 3, 5)], Range("weight", 2, 5)
     assert list(views[0].within(around)) == list(zip(middle, mesh.groups("data"), strict=True))
     assert not list(views[0].within(Range("bias", 0, 5)))
+
+
+@given(some.integers(1, 3), some.integers(1, 4), some.dictionaries(some.text(max_size=3), some.integers(1, 9)))
+def test_what_is_repeated_is_kept_by_the_same_rank_of_each_replica_and_owned_in_the_first(replicas, ranks, sizes):
+    names = [Range(name, 0, size) for name, size in sizes.items()]
+    keepers = {part: [number % ranks] for number, part in enumerate(names)}
+    block = TensorBlock("block", (2, 2), 0, ((0, 1),))
+    views = [
+        Holdings(rank, RankMesh(pipeline=ranks), keepers, {block: [ranks - 1]}).repeated(replicas, replica)
+        for replica in range(replicas)
+        for rank in range(ranks)
+    ]
+    assert [one.rank for one in views] == list(range(views[0].mesh.size))
+    for one in views:
+        assert all(one.kept(part) == [part] * (one.rank % ranks == keepers[part][0]) for part in names)
+        assert one.owned == [part for part in names if keepers[part] == [one.rank]]
+        assert ("block" in one.blocks) == (one.rank % ranks == ranks - 1) and one.together[
+            0
+        ] == one.rank // ranks * ranks

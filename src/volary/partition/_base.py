@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -94,26 +94,29 @@ class Part:
     told: how values travel between parts (`route`), and when parameters are updated (`update`), in words; empty: as the
     exchange says.
 
-    Ranks along the mesh's axes `data` and `shard` have samples of their own, and exchange contributions; ranks along
+    Ranks along the axes `data`, `shard` and `hybrid` have samples of their own, and exchange contributions; ranks along
     the others hold one replica together, learn from the same samples, and vote as one.
 
-    join: called once before anything is trained, with the group of all ranks of the run, on all of them alike: leaves
-    this rank with its part of `module`, in place. Gives the group of the ranks that hold a replica together; None: each
-    holds one alone. Until then `module` is the whole network. absent: takes part in a forward of ranks that have
-    samples, on one that has none; it gives a scalar 0, whose backward takes part in theirs. None: nobody waits for it.
-    passes_bytes: to others between parts of layers, in a step of so many samples, if it uses layers so, by name. learn:
-    takes one batch through it; returns whether its backward was wanted. frees_gradients: a rank has memory for the sums
-    of gradients that it keeps, and for others only until they have left. frees_parameters: between machines it has
-    memory for the parameters that it keeps, and for others only while it computes with them.
+    join: called once before anything is trained, with a group of the ranks that hold this rank's replica, which has
+    connections of its own, on all of them alike: leaves this rank with its part of `module`, in place. Gives what its
+    layers communicate in. Until then `module` is the whole network. None: each rank holds a replica alone. absent:
+    takes part in a forward of ranks that have samples, on one that has none; it gives a scalar 0, whose backward takes
+    part in theirs. None: nobody waits for it. passes_bytes: to others between parts of layers, in a step of so many
+    samples, if it uses layers so, by name. learn: takes one batch through it; returns whether its backward was wanted.
+    at_once: why gradients are there only when all of a batch has passed, so that layers are left as they are; empty:
+    each is there as backward comes to it. frees_gradients: a rank has memory for the sums of gradients that it keeps,
+    and for others only until they have left. frees_parameters: between machines it has memory for the parameters that
+    it keeps, and for others only while it computes with them.
     """
 
     module: nn.Module
     holdings: Holdings
     absent: Callable[[], Tensor] | None = None
     passes_bytes: Callable[[Mapping[str, LayerUse], float], float] = lambda _, __: 0.0
-    join: Callable[[Group], PartGroup | None] = lambda _: None
+    join: Callable[[Group], PartGroup] | None = None
     learn: Callable[[Passes], bool] = whole_batch
     told: Mapping[str, str] = field(default_factory=dict)
+    at_once: str = ""
     frees_gradients: bool = False
     frees_parameters: bool = False
 
@@ -124,12 +127,13 @@ class Part:
 
 
 class Partition(Protocol):
-    """Settings of a partition: a frozen dataclass, which imports no torch.
+    """Settings of a partition: a frozen dataclass, which imports no torch."""
 
-    needs: traits of `volary.session.fitting` that its exchange must have. lacks: those that it takes from any exchange.
-    """
-
-    needs: ClassVar[Sequence[Any]]
+    @property
+    @abstractmethod
+    def needs(self) -> Sequence[Any]:
+        """The traits of `volary.session.fitting` that its exchange must have."""
+        ...
 
     @property
     @abstractmethod
@@ -141,6 +145,11 @@ class Partition(Protocol):
     def mesh(self, ranks: int) -> RankMesh:
         """How so many ranks lie, whatever the network is: it says which of them learn from the same samples."""
         ...
+
+    @property
+    def local_steps(self) -> bool:
+        """Whether ranks that hold a replica together may update it for some steps without those that hold others."""
+        return not self.needs
 
     def parts(self, ranks: int) -> int:
         """Into how many parts so many ranks cut each batch, of which each has a sample at least."""

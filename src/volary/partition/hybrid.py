@@ -49,7 +49,7 @@ class Hybrid(Partition):
             raise SettingError(f"layers names {twice[0]} twice; accepted: each once")
 
     def mesh(self, ranks: int) -> RankMesh:
-        return RankMesh(data=ranks)
+        return RankMesh(hybrid=ranks)
 
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
         """The network, of whose fully connected layers this rank is to hold its outputs.

@@ -72,7 +72,7 @@ class PipelineStages(Partition):
         from volary.partition.pipelining.schedules import SCHEDULES, timetable
         from volary.partition.pipelining.staged_network import StagedNetwork
 
-        chain, schedule, mesh = chain_of(module), SCHEDULES[self.schedule], self.mesh(ranks)
+        chain, schedule = chain_of(module), SCHEDULES[self.schedule]
         stages = ranks * schedule.stages_each
         if self.stages == AUTO:
             plan = StagePlan.by_cost(chain, rough_costs(chain), stages)
@@ -81,14 +81,20 @@ class PipelineStages(Partition):
         owners = plan.owners(ranks)
         keepers = {Range(name, 0, size): owners[name] for name, size in trained_sizes(module).items()}
         micro_batches = self._micro_batches(ranks)
-        network = StagedNetwork(plan, mesh, schedule, micro_batches)
+        network = StagedNetwork(plan, schedule, micro_batches)
         idle = timetable(schedule, ranks, micro_batches).bubble
         told = {
             "route": f"between stages, of which the next ones begin with {', '.join(plan.names)}",
             "update": f"once {micro_batches} micro-batches have passed; workers wait {idle:.0%} of the time or more",
         }
-        holdings = Holdings(rank, mesh, keepers)
-        return Part(module, holdings, join=network.join, learn=network.learn, told=told if plan.names else {})
+        return Part(
+            module,
+            Holdings(rank, self.mesh(ranks), keepers),
+            join=network.join,
+            learn=network.learn,
+            told=told if plan.names else {},
+            at_once="stages add up their gradients until all micro-batches have passed",
+        )
 
     def _micro_batches(self, ranks: int) -> int:
         return EACH * ranks if self.micro_batches == AUTO else int(self.micro_batches)

@@ -88,7 +88,9 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
         yield Need(
             "partition", partition, trait, "exchange=allreduce, with route auto, ring or shared; or partition=data"
         )
-    if strategy.partition.needs and strategy.consistency.pushes.value != "gradient":
+    pushes = strategy.consistency.pushes.value
+    apart = pushes == "difference" and strategy.partition.local_steps
+    if strategy.partition.needs and pushes != "gradient" and not apart:
         name = CONSISTENCY.name_of(type(strategy.consistency))
         raise SettingError(
             f"partition is {partition}, and with consistency={name} each worker updates all parameters; accepted: "

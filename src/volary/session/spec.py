@@ -229,6 +229,10 @@ class Strategy:
         if unsaid and self.consistency.needs_server:
             object.__setattr__(self, "exchange", fitting.exchange_for(self.consistency))
             object.__setattr__(self, "_unasked", True)
+        try:
+            self.partition.mesh(self.workers)
+        except SettingError as error:
+            raise SettingError(f"partition.{error}") from None
         fitting.fit(self, fitting.of_strategy(self))
         if self.servers:
             self._check_counts()
@@ -329,9 +333,9 @@ class Session:
     def __post_init__(self) -> None:
         settle(self)
         fitting.fit(self.strategy, fitting.of_session(self))
-        parts, workers = self.strategy.partition.parts(self.strategy.workers), self.strategy.workers
+        parts = self.strategy.partition.parts(self.strategy.workers)
         fewest = parts * self.train.accumulate
-        cut = "strategy.workers" if parts == workers else "strategy.partition.micro_batches"
+        cut = "strategy.workers" if parts == self.strategy.shares else "strategy.partition.micro_batches"
         accepted = (
             f"{fewest} or more, a sample for each part, or {cut} times train.accumulate of at most "
             f"{self.data.batch_size}"

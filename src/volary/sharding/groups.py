@@ -11,7 +11,9 @@ from typing import Literal
 from volary.sharding.samples import SampleShare
 
 LEADER = 0  # the rank, in each group, that acts for it
-Axis = Literal["data", "shard", "pipeline", "tensor"]
+Axis = Literal["data", "shard", "hybrid", "pipeline", "tensor"]
+SAMPLES: Sequence[Axis] = ("data", "shard", "hybrid")  # along which ranks learn from samples of their own
+REPLICA: Sequence[Axis] = ("hybrid", "pipeline", "tensor")  # along which ranks compute one replica together
 
 
 def leads(rank: int) -> bool:
@@ -29,11 +31,13 @@ class RankMesh:
     """How many ranks there are along each axis; ranks that follow each other differ along the last one.
 
     data: replicas, which keep the same and learn from samples of their own. shard: ranks which learn from samples of
-    their own, too, and each keep a share of every parameter. pipeline: stages of layers. tensor: parts of layers.
+    their own, too, and each keep a share of every parameter. hybrid: likewise, and each has parts of some layers, which
+    it computes for the samples of all. pipeline: stages of layers. tensor: parts of layers.
     """
 
     data: int = 1
     shard: int = 1
+    hybrid: int = 1
     pipeline: int = 1
     tensor: int = 1
 
@@ -45,7 +49,7 @@ class RankMesh:
     @property
     def shares(self) -> int:
         """In how many shares the ranks have each batch."""
-        return self.data * self.shard
+        return self.data * self.shard * self.hybrid
 
     def groups(self, *axes: Axis) -> Sequence[Sequence[int]]:
         """The ranks that differ along no other axis, together: each rank once, to divide a group by."""
@@ -58,5 +62,5 @@ class RankMesh:
 
     def samples(self, rank: int) -> SampleShare:
         """The share of each batch that `rank` learns from: the same for ranks that hold parts of one replica."""
-        apart = self.groups("data", "shard")
+        apart = self.groups(*SAMPLES)
         return next(SampleShare(ranks.index(rank), len(ranks)) for ranks in apart if rank in ranks)

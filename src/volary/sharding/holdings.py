@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -32,6 +32,20 @@ class Holdings:
     def replicated(cls, sizes: Mapping[str, int], rank: int, ranks: int) -> Holdings:
         """Each of so many ranks keeps all. sizes: of each tensor, by name, the number of values."""
         return cls(rank, RankMesh(data=ranks), {Range(name, 0, size): range(ranks) for name, size in sizes.items()})
+
+    def repeated(self, replicas: int, replica: int) -> Holdings:
+        """The same in each of so many replicas, which follow each other along the mesh's axis `data`, seen in one."""
+        size = self.mesh.size
+
+        def everywhere(ranks: Sequence[int]) -> Sequence[int]:
+            return [number * size + rank for number in range(replicas) for rank in ranks]
+
+        return Holdings(
+            replica * size + self.rank,
+            replace(self.mesh, data=replicas * self.mesh.data),
+            {part: everywhere(ranks) for part, ranks in self.keepers.items()},
+            {block: everywhere(ranks) for block, ranks in self.cut.items()},
+        )
 
     @property
     def leads(self) -> bool:

@@ -58,9 +58,9 @@ def blocks_of(module: nn.Module, cut: LayerCut, mesh: RankMesh) -> Iterator[tupl
 def cut_network(module: nn.Module, plan: Plan, holdings: Holdings, group: Group) -> LayerGroup:
     """Leave this rank with its blocks of the layers, in place; their parameters stay the same objects.
 
-    Returns the group that its layers communicate in. A collective call: `group` is of all ranks of the run.
+    Returns what its layers communicate in. A collective call of `group`, the ranks that hold this replica.
     """
-    own = LayerGroup(group.divided(holdings.mesh.groups("tensor")))
+    own = LayerGroup(group)
     named, layers = dict(named_parameters(module)), dict(named_modules(module))
     ranks = range(own.size)
     sizes = {}

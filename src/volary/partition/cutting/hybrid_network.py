@@ -63,9 +63,9 @@ def cut_outputs(
 ) -> LayerGroup:
     """Leave this rank with its outputs of these layers, in place; their parameters stay the same objects.
 
-    Returns the group that its layers communicate in. A collective call: `group` is of all ranks of the run.
+    Returns what its layers communicate in. A collective call of `group`, the ranks that hold this replica.
     """
-    own, layers = LayerGroup(group.divided([range(group.size)])), dict(named_modules(module))
+    own, layers = LayerGroup(group), dict(named_modules(module))
     named, calls = dict(named_parameters(module)), Calls(own, list(names))
     for name in names:
         layer = layers[name]

@@ -15,27 +15,22 @@ if TYPE_CHECKING:
     from volary.partition._base import Passes
     from volary.partition.pipelining.plan import StagePlan
     from volary.partition.pipelining.schedules import StageSchedule
-    from volary.sharding.groups import RankMesh
 
 
 class StagedNetwork:
-    """The network that `plan` cuts, as `mesh` says over ranks. micro_batches: of each batch."""
+    """The network that `plan` cuts. micro_batches: of each batch."""
 
-    def __init__(self, plan: StagePlan, mesh: RankMesh, schedule: StageSchedule, micro_batches: int) -> None:
-        self._plan, self._mesh = plan, mesh
-        self._schedule, self._micro_batches = schedule, micro_batches
+    def __init__(self, plan: StagePlan, schedule: StageSchedule, micro_batches: int) -> None:
+        self._plan, self._schedule, self._micro_batches = plan, schedule, micro_batches
         self._stages: Stages | None = None
 
-    def join(self, group: Group) -> TensorMessages | None:
+    def join(self, group: Group) -> TensorMessages:
         """Leave this rank with its stages, in place; see `volary.partition._base.Part`. A collective call."""
-        plan, module, messages = self._plan, self._plan.chain.module, None
-        if group.size > 1:
-            parts = group.divided(self._mesh.groups("pipeline"))
-            messages = TensorMessages(parts, next(module.parameters()).device)
-        rank, workers = (0, 1) if messages is None else (messages.rank, messages.size)
-        own = {number: plan.stage(number) for number in range(rank, plan.stages, workers)}
+        plan, module = self._plan, self._plan.chain.module
+        messages = TensorMessages(group, next(module.parameters()).device)
+        own = {number: plan.stage(number) for number in range(messages.rank, plan.stages, messages.size)}
         self._stages = Stages(own, plan.stages, self._schedule, self._micro_batches, messages)
-        if messages is not None:
+        if messages.size > 1:
             _leave(module, {id(one) for number in own for one in plan.tensors(number)})
             vars(module)["forward"] = self._evaluate
         return messages

@@ -31,8 +31,8 @@ class Stage:
 class Stages:
     """This worker's stages, by number, of `total`; stage s is on worker s modulo the workers.
 
-    messages: with the other workers that hold the same replica; None: there are none. micro_batches: of a batch; one of
-    fewer samples is cut into these.
+    messages: among the workers that hold the same replica. micro_batches: of a batch; one of fewer samples is cut into
+    these.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Stages:
         total: int,
         schedule: StageSchedule,
         micro_batches: int,
-        messages: TensorMessages | None,
+        messages: TensorMessages,
     ) -> None:
         self.own, self.schedule = own, schedule
         self._total, self._micro_batches, self._messages = total, micro_batches, messages
-        self._rank, self._workers = (0, 1) if messages is None else (messages.rank, messages.size)
+        self._rank, self._workers = messages.rank, messages.size
         self._here: dict[tuple[Handed, int], list[Tensor]] = {}  # from one stage of this worker to another
 
     def learn(self, passes: Passes) -> bool:
@@ -85,27 +85,22 @@ class Stages:
         if stage % self._workers == self._rank:
             self._here.setdefault((what, stage), []).append(values.detach())
         else:
-            self._others.send(values, stage % self._workers, _tag(what, stage))
+            self._messages.send(values, stage % self._workers, _tag(what, stage))
 
     def take(self, what: Handed, stage: int, source: int) -> Tensor:
         """Wait for what stage `source` gives `stage`, of any shape."""
         if source % self._workers == self._rank:
             return self._here[what, stage].pop(0)
-        return self._others.receive(source % self._workers, _tag(what, stage))[0]
+        return self._messages.receive(source % self._workers, _tag(what, stage))[0]
 
     def _told(self, values: Tensor | None) -> Tensor:
         """On all workers what the one with the last stage has."""
         if values is None:
-            return self._others.receive((self._total - 1) % self._workers, _tag("told", 0))[0]
+            return self._messages.receive((self._total - 1) % self._workers, _tag("told", 0))[0]
         for other in range(self._workers):
             if other != self._rank:
-                self._others.send(values, other, _tag("told", 0))
+                self._messages.send(values, other, _tag("told", 0))
         return values
-
-    @property
-    def _others(self) -> TensorMessages:
-        assert self._messages is not None, "all stages are here"
-        return self._messages
 
 
 def _tag(what: Handed, stage: int) -> int:

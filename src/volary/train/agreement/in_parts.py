@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from volary.run.database.traffic import Traffic
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed
+    from volary.train.coordinator import LearnTask
     from volary.train.state.stateful import RankState
 
 
@@ -53,6 +54,12 @@ class InParts(Voting):
     @property
     def own(self) -> Mapping[str, RankState]:
         return self._whole.own
+
+    def begin(self, task: LearnTask) -> None:
+        self._whole.begin(task)
+
+    def update(self) -> None:
+        self._whole.update()
 
     def vote(self, vote: Vote) -> None:
         """Vote as the replica does: as its first worker, but ending if any of them is to end."""

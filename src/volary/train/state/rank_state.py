@@ -21,6 +21,7 @@ RESIDUALS = "owed"  # of the codecs: their name in the file since its first vers
 OPTIMIZER = "optimizer"  # where each worker has its own
 PARAMETERS = "parameters"  # likewise
 PRECISION = "precision"  # likewise: the loss scale; where all have one, its name among what they have alike
+HELD = "held"  # the parts of the network that all its own state is of
 _FILE = re.compile(r"rank-(\d{1,9})\.pt")
 
 

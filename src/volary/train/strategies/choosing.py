@@ -55,8 +55,8 @@ class Chooser:
         refuse_strangers(self._codec, settings.module)
         self._steps = self._asked = self._changed_at = 0
         self._ended_s = time.perf_counter()
-        # a difference of parameters is no sum of products
-        of_gradients = settings.strategy.consistency.pushes is Push.GRADIENT
+        # a difference of parameters is no sum of products, and layers that are left as they are hand none over
+        of_gradients = settings.strategy.consistency.pushes is Push.GRADIENT and not settings.at_once
         self._rows = RowCounter(settings.module) if self._codec.chooses and of_gradients else None
         self._estimate = estimate
         self._links: LinkCosts | None = None

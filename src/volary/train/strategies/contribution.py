@@ -68,7 +68,8 @@ class StepSettings:
 class StrategySettings:
     """What stays when representations change. private: agreed gradients may be changed in place, by clipping.
 
-    alone: names of parameters of which this worker has a part that no other has.
+    alone: names of parameters of which this worker has a part that no other has. at_once: as of
+    `volary.partition._base.Part`.
     """
 
     strategy: Strategy
@@ -79,6 +80,7 @@ class StrategySettings:
     private: bool
     steps: StepSettings
     alone: Collection[str] = ()
+    at_once: str = ""
 
 
 MOST_NAMES = 8  # that a warning lists
@@ -238,7 +240,7 @@ def gradients(
             chunk_mb=settings.strategy.bucket_mb,
             passes=passes,
             private=private,
-            in_place=weight is None,
+            in_place=weight is None and not settings.at_once,
             weight=weight or _whole,
         )
 

@@ -61,14 +61,12 @@ def build_strategy(
     private = update is None or update.changes_gradients
     owned = None
     if part.holdings.in_shares:  # a user's code may change parameters, on each worker
-        owned = OwnedValues(
-            part.holdings,
-            frees=part.frees_gradients,
-            once=update is not None,
-            gathers=part.frees_parameters,
-        )
+        frees, gathers = part.frees_gradients, part.frees_parameters
+        owned = OwnedValues(part.holdings, frees=frees, once=update is not None, gathers=gathers)
     comm_setup = strategy.exchange.comm_setup(group, owned)
-    settings = StrategySettings(strategy, part.module, recorder, comm_setup, state, private, steps, part.holdings.alone)
+    settings = StrategySettings(
+        strategy, part.module, recorder, comm_setup, state, private, steps, part.holdings.alone, part.at_once
+    )
     if strategy.consistency.pushes is Push.PARAMETERS:
         gossip = GossipSteps(settings, group, _whole(update, recorder))
         when = "under the next step" if comm_setup.behind else "before the next step"
@@ -121,10 +119,11 @@ def _of(
 ) -> Overlapping | AfterBackward:
     """What waits no longer than it must. by_slices: what updates if chunks can be applied as they arrive."""
     recorder, module = settings.recorder, settings.module
-    whole = "the loop is your own" if by_slices is None else contribution.why_at_once or by_slices.why_whole
+    at_once = settings.at_once or contribution.why_at_once
+    whole = "the loop is your own" if by_slices is None else at_once or by_slices.why_whole
     if settings.comm_setup.owned is not None:
         alone = "your loop sees all gradients" if by_slices is None else by_slices.why_undivided
-        whole = contribution.why_at_once or alone
+        whole = at_once or alone
         if whole:
             raise SettingError(f"a partition whose workers update shares cannot be: {whole}; accepted: partition=data")
     if whole and contribution.keeper.behind:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from volary.comm.groups.layer_group import LayerGroup
 from volary.comm.groups.leading import from_leader
+from volary.sharding.groups import REPLICA, SAMPLES
 from volary.train.agreement.in_parts import InParts
 from volary.train.state.replicas import compare_replicas
 from volary.train.strategies.strategy import build_strategy
@@ -48,7 +49,12 @@ class RankPart:
             group.bulletin, "partition", lambda: partition.planned(model.module, group.size, model.some_inputs)
         )
         part = replace(partition, **planned).part(model.module, group.rank, group.size)
-        return cls(part, group, group.along(part.holdings.mesh, "data", "shard"), part.join(group))
+        mesh = part.holdings.mesh
+        replicas, layers = group.along(mesh, *SAMPLES), None
+        if part.join is not None:  # which communicates while another thread sends what replicas exchange
+            own = group if group.size == 1 else group.divided(mesh.groups(*REPLICA))
+            layers = part.join(own)
+        return cls(part, group, replicas, None if layers is None or layers.group.size == 1 else layers)
 
     @property
     def counts(self) -> bool:

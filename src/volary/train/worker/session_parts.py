@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from volary.naming import named_buffers
+from volary.naming import named_buffers, named_parameters
 from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
 from volary.sharding.groups import LEADER
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState, optimizer_file
+from volary.train.state.rank_state import HELD, PRECISION, PerWorkerState, rank_states
 from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
-from volary.train.state.rank_state import PRECISION, PerWorkerState, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
 from volary.train.state.state_file import state_content, unpacked
@@ -95,7 +95,7 @@ class SessionParts:
         buffers = {name: buffer.detach().clone() for name, buffer in named_buffers(self._module)}
         own = {name: one.rank_state() for name, one in self._own.items()}
         drawn = {"generators": generators_state()} if self._holdings.draws_as == self._saver.rank else {}
-        return {**drawn, "buffers": buffers, **own}
+        return {**drawn, "buffers": buffers, HELD: self._held(), **own}
 
     @property
     def _in_parts(self) -> bool:
@@ -176,5 +176,14 @@ class SessionParts:
             drawn = rank_states(folder, manifest, self._holdings.draws_as, self._saver.size)[0]
         if "generators" in drawn:
             restore_generators(drawn["generators"])
-        for name, one in self._own.items():
-            one.restore_rank([state[name] for state in states if name in state])
+        held = self._held()
+        for name, one in self._own.items():  # which are of what the rank held then
+            one.restore_rank([state[name] for state in states if name in state and state.get(HELD, []) == held])
+
+    def _held(self) -> list[Any]:
+        """What this rank holds of the network, in plain values; empty if what it exchanges is of whole tensors."""
+        if not self._holdings.apart or self._holdings.mesh.hybrid > 1:
+            return []
+        blocks = self._holdings.blocks
+        cut = {name: [one.dim, list(map(list, one.spans))] for name, one in blocks.items()}
+        return [[name, *cut.get(name, [])] for name, _ in named_parameters(self._module)]
