@@ -21,7 +21,7 @@ from volary.data.loading.pipeline import Pipeline
 from volary.data.records.packed import Packed
 from volary.data.sources.packed import PackedShards
 from volary.data.storage.place import located
-from volary.session.spec import Cache
+from volary.session.data_section import Cache
 from volary.session.values.size import Size
 from volary.session.values.url import Location, Url
 

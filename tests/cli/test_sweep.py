@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
 from volary.driver.sweep import SweepRunner, plan
+from volary.monitor.tables.comparison import compared
+from volary.monitor.wording import number
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session import Session
@@ -53,6 +56,19 @@ def test_a_sweep_runs_two_at_once_outlives_a_failed_one_and_ends_with_the_best(v
     assert "started" not in again.err, "what has finished, and what has failed, stays as it is"
     (top, _) = json.loads(again.out)["combinations"]
     assert (top["settings"], top["states"]) == ({"optimizer.lr": "0.01"}, {"lr-0.01": "finished"})
+
+
+@pytest.mark.slow  # two runs
+def test_a_sweep_of_data_in_folds_trains_each_and_shows_their_mean_and_spread(volary):
+    Path("session.yaml").write_text(SESSION.replace("batch_size: 16", "batch_size: 16, folds: 2"))
+    said = volary("sweep", "session.yaml", "--name", "crossed", "--at-once", 2)
+    assert said.status == 0, said.err
+    assert runs("runs/crossed") == {"fold-0": "finished", "fold-1": "finished"}
+    header, row, *_ = said.out.splitlines()
+    assert header.split() == ["runs", "best", "accuracy", "+-", "time"]
+    assert row.startswith("2 finished")
+    best = [compared(run).best.values["accuracy"] for run in RunDirectory.all_in(Path("runs/crossed"))]
+    assert row.split()[2:4] == [number(mean(best)), number(stdev(best))]
 
 
 @pytest.mark.slow  # four lives

@@ -9,7 +9,7 @@ import torch
 
 from train._training import Trained, made, session, trained
 from volary.data.feed import one_pass
-from volary.train.model import open_data
+from volary.train.data.opening import open_data
 
 # 40 held-back samples in batches of 9: the last has 4, which 3 workers share unevenly
 SOURCE = {"name": "points", "samples": 121}

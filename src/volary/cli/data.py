@@ -136,7 +136,7 @@ def _opened(path: Path, overrides: tuple[str, ...], trust: bool) -> dict[str, Sa
     session = Session.read(path, overrides)
     if isinstance(session.data.source, UserObject):
         raise BadInput(f"{path}: data.source is a data set of your own; accepted: a source that comes with Volary")
-    from volary.train.model import open_data
+    from volary.train.data.opening import open_data
 
     return {split: open_data(session, split) for split in SPLITS}  # type: ignore[arg-type,misc]
 

@@ -73,7 +73,8 @@ def _conclude(found: Sweep, stopped: bool, as_json: bool) -> int:
         say_table(*table(rows))
         if rows[0].mean is not None:
             best = " ".join(f"{setting}={value}" for setting, value in rows[0].settings.items())
-            say(f"best: {best or 'all alike but for the seed'}, in {_shown(found)}/{next(iter(rows[0].states))}")
+            where = f"{_shown(found)}/{next(iter(rows[0].states))}"
+            say(f"best: {best or 'all alike but for the seed or the fold'}, in {where}")
     if stopped:
         remark(f"resume: volary sweep {_shown(found)}")
         return Stopped.exit_code

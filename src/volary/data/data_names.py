@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, runtime_ch
 
 import torch
 
+from volary.data.choosing.part import DataPart
 from volary.data.remarks import listed
 from volary.errors import DataError
 
@@ -80,6 +81,8 @@ def agreeing(samples: S, names: DataNames, what: str, other: str) -> S:
 
     what: to call the samples in a message. Raises DataError for a class that `other` has not, and for other columns.
     """
+    if isinstance(samples, DataPart):
+        return cast("S", DataPart(agreeing(samples.whole, names, what, other), samples.numbers))
     mine = DataNames.of(samples)
     if mine.count and names.count:
         samples = _numbered_by(samples, mine, names, what, other)

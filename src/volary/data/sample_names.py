@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from volary.data.choosing.part import DataPart
 from volary.data.loading.pipeline import Pipeline
 from volary.data.skipping import Skipping
 
@@ -15,5 +16,7 @@ if TYPE_CHECKING:
 def called(samples: Samples | Stream, number: int) -> str:
     """Name a sample of the training data: "sample 7 of the training data (a/7.wav)"."""
     samples = samples.samples if isinstance(samples, Skipping) else samples
+    if isinstance(samples, DataPart):
+        return called(samples.whole, int(samples.numbers[number]))
     name = f" ({samples.records.name(number)})" if isinstance(samples, Pipeline) else ""
     return f"sample {number} of the training data{name}"

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 
 Split = Literal["train", "test"]
+BOTH: tuple[Split, ...] = ("train", "test")
 
 
 class Samples(Protocol):

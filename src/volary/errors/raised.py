@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from volary.errors import BadInput
 
 MOST_FRAMES = 12  # of the user's own: endless recursion has a thousand
 MOST_TEXT_LINES = 8  # of the error's own text
@@ -165,3 +169,17 @@ def _causes(error: BaseException) -> list[str]:
         where = f"{_at(own[-1])} in {own[-1].name}: " if own else ""
         lines.append(f"{'caused by' if error.__cause__ else 'while handling'} {where}{_text(cause)[0]}")
         error = cause
+
+
+@contextmanager
+def sentences_of(called: str, kind: type[BadInput]) -> Iterator[None]:
+    """Whatever the user's code raises meanwhile becomes one sentence, with their file and line.
+
+    called: what to call the code, in the sentence. Raises `kind`.
+    """
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        raise kind(f"{called} {raised(error).predicate}") from error

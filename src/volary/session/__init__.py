@@ -3,9 +3,10 @@
 A plug-in's settings are the fields of its own class, and only what a session names is imported. Guide: docs/session.md
 """
 
+from volary.session.data_section import Data
 from volary.session.reading.choice import Choice
 from volary.session.reading.problems import Problem, SessionError
-from volary.session.spec import Checkpoint, Data, Evaluate, RunSettings, Session, Strategy, Train
+from volary.session.spec import Checkpoint, Evaluate, RunSettings, Session, Strategy, Train
 from volary.session.starter import starter
 from volary.session.values.period import Period
 from volary.session.values.reference import UserObject

@@ -16,6 +16,7 @@ from volary.session.values.reference import UserObject
 
 _BATCHES = "the run counts its steps in batches of that size"
 _ORDER = "it decides the order of the data, and the checkpoint is in the middle of it"
+_PARTS = "it decides which samples are learnt from, and which are not"
 _BEST = "the best value so far was measured with it"
 FIXED = {
     "network": "the checkpoint holds the parameters of another network",
@@ -25,6 +26,13 @@ FIXED = {
     "data.batch_size": _BATCHES,
     "data.batch": _BATCHES,
     "data.shuffle": _ORDER,
+    "data.folds": _PARTS,
+    "data.fold": _PARTS,
+    "data.split.validation": _PARTS,
+    "data.split.test": _PARTS,
+    "data.split.stratify": _PARTS,
+    "data.split.seed": _PARTS,
+    "data.split.measured": _BEST,
     "train.seed": _ORDER,
     "optimizer": "the checkpoint holds the state of another optimiser",
     "loss": _BEST,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from volary.errors import SettingError
 
+WHOLE = "a whole number, 1 or more"
+
 
 def require(holds: bool, name: str, value: object, accepted: str) -> None:
     """Raise SettingError("<name> is <value>; accepted: <accepted>") unless `holds`; readers add file and line."""

@@ -18,6 +18,7 @@ from volary.session.spec import Session
 
 MOST = 1000
 SEED = "train.seed"
+FOLD = "data.fold"
 _LONGEST_NAME = 80
 
 
@@ -47,7 +48,7 @@ class Grid:
     def members(self, session: Session, seeds: int) -> dict[str, dict[str, str]]:
         """The settings of each run, by its name: a run for each combination, the last setting varying fastest.
 
-        seeds: so many runs of each, with seeds from the session's on.
+        seeds: so many runs of each, with seeds from the session's on. Of data in folds each is trained, too.
         session: with the fixed overrides. Raises BadInput for too many, or for seeds that are varied in two ways.
         """
         varied = dict(self.varied)
@@ -55,6 +56,8 @@ class Grid:
             if SEED in varied:
                 raise BadInput(f"--seeds and {SEED}=... both vary the seed; accepted: one of them")
             varied[SEED] = [str(session.train.seed + number) for number in range(seeds)]
+        if session.data.folds and session.data.fold is None and FOLD not in varied:
+            varied[FOLD] = [str(number) for number in range(session.data.folds)]
         count = 1
         for values in varied.values():
             count *= len(values)

@@ -20,9 +20,10 @@ def check(session: Any) -> None:
     }
     for path, value in named.items():
         checked = isinstance(value, UserObject) or (path == "data.source" and hasattr(value, "check"))
+        parts = {"parts": ("train",)} if value is session.data.source and session.data.divided else {}
         for one in (value,) if checked else getattr(value, "references", ()):
             try:
-                one.check()
+                one.check(**({} if isinstance(one, UserObject) else parts))
             except BadInput as error:
                 problems.add("", path, str(error))
     problems.raise_if_any()

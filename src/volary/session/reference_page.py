@@ -17,6 +17,7 @@ from volary.session.spec import Session
 from volary.session.starter import starter
 from volary.session.values.period import Period
 
+SECTIONS = (".spec", ".data_section")  # modules of sections, whose own first line is of all of them
 HEAD = """# Session reference
 
 <!-- Written by `python -m volary.session.reference_page docs/session.md`: change the specification, not this page. -->
@@ -89,7 +90,7 @@ def room_summary(choice: Choice) -> str:
 
 def _summary(cls: type) -> str:
     """What the plug-in's file says of it, and what the class says of itself; for a section the latter alone."""
-    of_file = inspect.getdoc(sys.modules[cls.__module__]) if not cls.__module__.endswith(".spec") else None
+    of_file = inspect.getdoc(sys.modules[cls.__module__]) if not cls.__module__.endswith(SECTIONS) else None
     return " ".join(" ".join(text.split()) for text in (of_file, inspect.getdoc(cls)) if text)
 
 

@@ -9,60 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from volary.errors import SettingError
 from volary.session import fitting
-from volary.session.checks import require
+from volary.session.checks import WHOLE, require
+from volary.session.data_section import Data
 from volary.session.reading.choice import Choice
 from volary.session.reading.settle import settle
 from volary.session.values.period import Period
 from volary.session.values.run_name import check_name
-from volary.session.values.size import Size
 from volary.session.values.url import Location, Url
 
 POSITIVE = "above 0"
-WHOLE = "a whole number, 1 or more"
 MOST_STEPS = 10**12  # of a run: 30 years at a thousand a second
 LONGEST_WAIT_S = 86_400.0  # the data path itself waits for two days (comm/groups/group.py)
-NOTHING = Size(0)
 _READ_ONLY = ("http", "https", "data", "zip", "tar")
 _PASSWORDS = "the store's own configuration has them, such as AWS_SECRET_ACCESS_KEY"
 EVERY_EPOCH = Period(1, "epochs")
 EVERY_20_STEPS = Period(20, "steps")
 EVERY_100_STEPS = Period(100, "steps")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cache:
-    """Keeps what was read from files or a store: in memory that a machine's workers share, and on its disk."""
-
-    memory: Size = NOTHING  # of a machine, for all its workers together; 0: none
-    disk: Size = NOTHING  # of the folder `path`, for all data sets that are cached there; 0: none
-    path: Path | None = None  # a folder on a local disk; it stays for later runs
-
-    def __post_init__(self) -> None:
-        settle(self)
-        if self.disk.count and self.path is None:
-            raise SettingError("path is missing; accepted with disk: a folder on a local disk")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """Training data: where samples come from, and how many make a step."""
-
-    source: Annotated[Any, Choice("volary.data.sources", user=True)]  # where samples come from
-    batch_size: int = 64  # samples per step, over all workers; where batches grow, of the first
-    batch: Annotated[Any, Choice("volary.train.batches")] = "fixed"  # whether batches grow in the course of a run
-    shuffle: bool = True  # a new order each epoch, given by train.seed; false: the source's order
-    pad: bool = False  # samples may differ in size: those that are smaller than others of their batch are filled up
-    cache: Cache = field(default_factory=Cache)  # keeps what was read from files or a store
-    skip_corrupt: float = (
-        0.01  # share of an epoch's samples that may be unreadable and are skipped; 0: the first ends all
-    )
-
-    def __post_init__(self) -> None:
-        settle(self)
-        require(self.batch_size >= 1, "batch_size", self.batch_size, WHOLE)
-        require(0 <= self.skip_corrupt <= 1, "skip_corrupt", self.skip_corrupt, "0 to 1")
-        largest, accepted = self.batch.largest(self.batch_size), f"at least batch_size, {self.batch_size}"
-        require(largest >= self.batch_size, "batch.most", largest, accepted)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,10 @@ from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.content import Content
 from volary.server.roster.portions import RemainingSamples
 from volary.server.roster.progress import RosterState
+from volary.session.values.reference import name_of
 from volary.sharding.epochs import Epochs
 from volary.sharding.ranges import Range
-from volary.train.model import build_model, name_of
+from volary.train.model import build_model
 from volary.train.state.committing import write_files
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
 from volary.train.state.state_file import state_content

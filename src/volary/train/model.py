@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -12,32 +11,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from volary.data.caching.cached import through_cache
 from volary.data.data_names import DataNames, agreeing
-from volary.data.datasets.differing import let_differ
-from volary.data.datasets.lines import Lines
 from volary.data.datasets.stream import Stream
-from volary.data.datasets.user_source import UserSource
-from volary.data.loading.pipeline import Pipeline
-from volary.data.skipping import Skipping
-from volary.errors import BadInput, DataError, SettingError
-from volary.errors.raised import raised
+from volary.errors import SettingError
+from volary.errors.raised import sentences_of
 from volary.naming import named_parameters
 from volary.network import build, build_loss
 from volary.network.flow import Flow
-from volary.session.fitting import lacks
-from volary.session.values.reference import UserObject
-from volary.train.uncounted import refusing_filled
+from volary.session.values.reference import UserObject, name_of
+from volary.train.data.opening import open_data
 from volary.train.update.parameter_factors import FactorsByName
 from volary.train.update.uncompiled import spare_the_compiler
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.data.samples import Samples, Split
+    from volary.data.samples import Samples
     from volary.network.criterion import Criterion
     from volary.session.spec import Session
-    from volary.train.recording.recorder import Recorder
     from volary.train.update.precision import Precision
     from volary.train.update.update import Update
 
@@ -104,52 +95,18 @@ class TrainedNetwork:
     update: Update
 
 
-def open_data(session: Session, split: Split, criterion: Criterion | None = None) -> Samples | Stream:
-    """The samples of `split`. Raises DataError, and SettingError for a stream where servers hand out portions.
-
-    criterion: which they are for; it has to ignore what targets of differing size are filled up with.
-    """
-    source = session.data.source
-    if isinstance(source, UserObject):
-        with _user_code(f"data {source.name!r}", DataError):
-            opened = UserSource(reference=source.reference, load=source.load, arguments=source.arguments).open(split)
-    else:
-        opened = source.open(split)
-    if isinstance(opened, Stream) and "steps together" in lacks(session.strategy):
-        raise SettingError(
-            f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
-            "accepted: samples that are read by index, or strategy.exchange=allreduce"
-        )
-    if session.data.pad or isinstance(opened, Lines):
-        let_differ(opened, refusing_filled(criterion, name_of(session.loss)) if criterion else None)
-    return through_cache(opened, session.data.cache, repr(source))
-
-
-def readable(session: Session, samples: Samples | Stream, report: Callable[[int, str], None]) -> Samples | Stream:
-    """The samples without those that cannot be read, if the session lets them be skipped. report: called for each."""
-    if isinstance(samples, Stream) or not session.data.skip_corrupt:
-        return samples
-    return Skipping(samples, report)
-
-
-def watch_queue(recorder: Recorder, samples: Samples | Stream) -> None:
-    """Let it be recorded how many batches wait to be learnt from, where they are made ahead."""
-    if recorder.usage is not None and isinstance(samples, Pipeline):
-        recorder.usage.queues["data"] = lambda: samples.ready
-
-
 def build_model(session: Session, device: torch.device, begun_with: str = "") -> Model:
     """The session's network, fresh. Raises BadInput if the data cannot be opened, or the network or loss not made.
 
     begun_with: the fact `data_names` of a run that is resumed or evaluated; the data gets its numbers of classes.
     """
     network, loss = session.network, session.loss
-    with _user_code(f"loss {name_of(loss)!r}", SettingError):
+    with sentences_of(f"loss {name_of(loss)!r}", SettingError):
         criterion = build_loss(_loaded(loss), **_own(loss))
     opened, known = open_data(session, "train", criterion), DataNames.read(begun_with)
     samples = agreeing(opened, known, "data.source", "the data that the run was begun with")
     classes = max(_classes(network, samples), known.count)
-    with _user_code(f"network {name_of(network)!r}", SettingError):
+    with sentences_of(f"network {name_of(network)!r}", SettingError):
         module = build(_loaded(network), samples.input_shape, classes, **_own(network)).to(device)
     criterion.suit(classes)
     FactorsByName.of(session).check(name for name, _ in named_parameters(module))
@@ -178,7 +135,7 @@ def _plain_rule(settings: Any) -> tuple[Build, bool]:
     kind = settings.load()
 
     def build(tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
-        with _user_code(f"optimizer {settings.name!r}", SettingError):
+        with sentences_of(f"optimizer {settings.name!r}", SettingError):
             made = kind(tensors, **settings.arguments)
         if not isinstance(made, torch.optim.Optimizer):
             raise SettingError(
@@ -187,22 +144,6 @@ def _plain_rule(settings: Any) -> tuple[Build, bool]:
         return made
 
     return build, bool(getattr(kind, "elementwise", False))
-
-
-def name_of(setting: Any) -> str:
-    """The name of a network, a loss or a source in messages: the plug-in's name, or the user's "my_net.py:Net"."""
-    return setting.name if isinstance(setting, UserObject) else type(setting).__module__.rpartition(".")[2]
-
-
-@contextmanager
-def _user_code(called: str, kind: type[BadInput]) -> Iterator[None]:
-    """Whatever the user's code raises meanwhile becomes one sentence, with their file and line."""
-    try:
-        yield
-    except BadInput:
-        raise
-    except Exception as error:
-        raise kind(f"{called} {raised(error).predicate}") from error
 
 
 def _classes(network: Any, samples: Samples | Stream) -> int:

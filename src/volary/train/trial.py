@@ -23,8 +23,8 @@ from volary.network.dry_run import unchanged
 from volary.network.layer_graph import layer_graph
 from volary.run.machine.memory import CODEC_BYTES, IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
 from volary.session.spec import MOST_STEPS
-from volary.session.values.reference import UserObject
-from volary.train.model import name_of, update_rule
+from volary.session.values.reference import UserObject, name_of
+from volary.train.model import update_rule
 from volary.train.recording.reads import dropped
 from volary.train.state.seeds import kept_generators
 from volary.train.update.precision import Precision

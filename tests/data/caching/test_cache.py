@@ -20,7 +20,8 @@ from volary.data.sources.images import Images
 from volary.data.sources.mix import Mix
 from volary.data.sources.packed import PackedShards
 from volary.errors import SettingError
-from volary.session.spec import Cache, Session
+from volary.session.data_section import Cache
+from volary.session.spec import Session
 from volary.sharding.samples import SampleShare
 from volary.storage.retrying import RETRIES
 from volary.train.recording.reads import Reads

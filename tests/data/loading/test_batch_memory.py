@@ -18,7 +18,7 @@ from volary.data.feed import Feed
 from volary.data.loading import pipeline
 from volary.data.loading.pipeline import Pipeline
 from volary.data.loading.scale import Scale
-from volary.session.spec import Cache
+from volary.session.data_section import Cache
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads make all batches")
 

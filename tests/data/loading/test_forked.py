@@ -33,7 +33,7 @@ from volary.data.loading.scale import Scale
 from volary.data.loading.slots import Slots
 from volary.data.skipping import Skipping
 from volary.data.sources.packed import PackedShards
-from volary.session.spec import Cache
+from volary.session.data_section import Cache
 from volary.sharding.samples import SampleShare
 from volary.train.recording.reads import Reads
 from volary.train.recording.recorder import Recorder

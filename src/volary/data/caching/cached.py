@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from volary.data.choosing.part import DataPart
 from volary.data.datasets.mixed import MixedSamples
 from volary.data.loading.pipeline import Pipeline
 from volary.data.records.records import Bytes, Reading, Records
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from volary.data.caching.shelf import Shelf
     from volary.data.datasets.stream import Stream
     from volary.data.samples import Samples
-    from volary.session.spec import Cache
+    from volary.session.data_section import Cache
 
 S = TypeVar("S", bound="Samples | Stream")
 _LOG = logging.getLogger("volary.data")
@@ -108,6 +109,8 @@ def pipelines(samples: Samples | Stream) -> list[Pipeline]:
         return [found for part in samples.parts for found in pipelines(part)]
     if isinstance(samples, Skipping):
         return pipelines(samples.samples)
+    if isinstance(samples, DataPart):
+        return pipelines(samples.whole)
     return [samples] if isinstance(samples, Pipeline) else []
 
 

@@ -41,6 +41,11 @@ class MixedSamples:
         return sum(self._counts)
 
     @property
+    def each_once(self) -> bool:
+        """Whether each sample of each part comes once an epoch, always with the same number."""
+        return list(self._counts) == [len(part) for part in self.parts]
+
+    @property
     def scale(self) -> None:
         """None: parts may have scales of their own."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from volary.errors import DataError, SettingError
 from volary.session.reading.choice import Choice
@@ -46,6 +46,10 @@ class ImageSettings:
             raise SettingError(f"seed is {self.seed}; accepted: a whole number from 0 to 2**63 - 1")
         if self.cache_mb < 0:
             raise SettingError(f"cache_mb is {self.cache_mb}; accepted: 0 or more")
+
+    def as_validation(self) -> Self:
+        """The same settings, with transforms of validation data for all."""
+        return replace(self, transforms=self.test_transforms)
 
     def scale(self) -> Scale:
         """Return the scale that makes inputs of decoded bytes: a mean and a deviation for each channel."""

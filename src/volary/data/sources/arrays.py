@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from volary.data.formats.files import existing_file, existing_folder, matching
 from volary.data.formats.unpacking import check_npz
 from volary.data.remarks import not_read
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -46,9 +47,9 @@ class Arrays:
         if self.missing not in ("refuse", "keep"):
             raise SettingError(f"missing is {self.missing!r}; accepted: refuse, keep")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Look whether the files exist and start as NumPy's do. Raises DataError if they do not."""
-        for split in ("train", "test"):
+        for split in parts:
             for path in set(self._files(split)):
                 with path.open("rb") as file:
                     if file.read(6) not in (b"\x93NUMPY", b"PK\x03\x04\x2d\x00", b"PK\x03\x04\x14\x00"):

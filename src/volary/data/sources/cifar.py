@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_folder, matching
 from volary.data.remarks import not_read
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -41,9 +43,10 @@ class Cifar:
         if min(self.std) <= 0:
             raise SettingError(f"std is {self.std}; accepted: above 0")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Look whether the files exist and have whole records."""
-        self.count("train"), self.count("test")
+        for split in parts:
+            self.count(split)
 
     def count(self, split: Split) -> int:
         """The count of samples by the files' lengths. Raises DataError if a length does not fit."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.data.tables.csv_file import ACCEPTED, CsvFile
 from volary.data.tables.missing import SETTINGS
@@ -12,8 +14,10 @@ from volary.errors import SettingError
 from volary.session.values.url import Location
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from volary.data.memory import InMemory
-    from volary.data.samples import Split
+    from volary.data.samples import Samples, Split
     from volary.data.tables.table_rows import TableRows
 
 
@@ -22,7 +26,7 @@ class CsvTable:
     """Inputs (columns,) float32: (value - mean) / standard deviation of the training part. Kept in memory."""
 
     train: Location  # the table of the training part
-    test: Location  # the table of the validation data, with the same columns in any order
+    test: Location | None = None  # the table of the validation data, with the same columns in any order
     target: str  # the column that is to be predicted
     columns: tuple[str, ...] = ()  # the columns of inputs, all numbers; none: all of the training part but the target
     kind: str = "class"  # of the target; class: numbers from 0 or names, number: any number
@@ -32,7 +36,7 @@ class CsvTable:
 
     def __post_init__(self) -> None:
         for name in ("train", "test", "target"):
-            if not getattr(self, name):
+            if getattr(self, name) == "":
                 raise SettingError(f"{name} is empty; accepted: {'a column' if name == 'target' else ACCEPTED}")
         if self.kind not in ("class", "number"):
             raise SettingError(f"kind is {self.kind!r}; accepted: class, number")
@@ -45,32 +49,48 @@ class CsvTable:
         if self.missing not in SETTINGS:
             raise SettingError(f"missing is {self.missing!r}; accepted: {', '.join(SETTINGS)}")
 
-    def check(self) -> None:
-        """Look whether both tables have the columns."""
-        self._file("test")
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
+        """Look whether the tables have the columns."""
+        self._file(parts[-1])
 
     def count(self, split: Split) -> None:
         """Unknown before the table has been read."""
 
     def open(self, split: Split) -> InMemory:
         """Read the table, and for validation data the training part's, too. Raises DataError with the line."""
+        from volary.data.tables.missing import settled
+
+        read = [self._read(name) for name in dict.fromkeys(("train", split))]
+        tables = [settled(table, read[0], self.missing) for table in read]
+        return self._samples(tables[-1], tables[0], tables[0])
+
+    def open_divided(self, learnt: Callable[[Samples], Tensor]) -> InMemory:
+        """Read the table of the training part. Raises DataError with the line."""
+        from volary.data.tables.missing import settled
+
+        read = self._read("train")
+        whole = settled(read, read, self.missing)
+        if self.missing == "skip":
+            read = whole
+        training = read.only(learnt(self._samples(whole, whole, whole)).numpy())
+        table = settled(read, training, self.missing)
+        return self._samples(table, settled(training, training, self.missing), whole)
+
+    def _samples(self, table: TableRows, training: TableRows, labelled: TableRows) -> InMemory:
+        """Samples of a table. training: the rows whose means are taken off. labelled: those that have all classes."""
         import torch
 
         from volary.data.formats.labels import Labels
         from volary.data.formats.numbers import as_float32
         from volary.data.memory import InMemory
-        from volary.data.tables.missing import settled
         from volary.data.tables.table_rows import standardised
 
-        tables = [self._read(name) for name in dict.fromkeys(("train", split))]
-        tables = [settled(table, tables[0], self.missing) for table in tables]
-        training, table = tables[0], tables[-1]
         values = standardised(table.inputs, training.inputs) if self.standardise else table.inputs
         inputs = torch.from_numpy(as_float32(values, table.place_of))
         if table.numbers is not None:
             targets = torch.from_numpy(as_float32(table.numbers, table.target_place_of)).unsqueeze(1)
             return InMemory(inputs, targets, remarks=table.remarks, columns=table.columns)
-        labels = Labels(training.texts, str(self.train), training.name_of)
+        labels = Labels(labelled.texts, str(self.train), labelled.name_of)
         targets = torch.from_numpy(labels.numbered(table.texts, table.name_of))
         return InMemory(
             inputs,
@@ -90,6 +110,7 @@ class CsvTable:
         file = CsvFile.at(located(self.train), self.separator)
         columns = file.inputs(self.target, self.columns)
         if split == "test":
+            assert self.test is not None, "the session refuses it"
             file = CsvFile.at(located(self.test), self.separator)
             file.inputs(self.target, columns)
         return file, columns

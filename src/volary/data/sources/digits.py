@@ -6,11 +6,13 @@ is in both parts: the accuracy says how well *known hands* are read. A split by 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.data.formats.idx_file import IdxFile
+from volary.data.samples import BOTH
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class Digits:
         if not 8 + 2 * self.border <= self.size <= 512:
             raise SettingError(f"size is {self.size}; accepted: {8 + 2 * self.border} (8 and two borders) to 512")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Look at the two files that are part of the package."""
         for file in (self._images(), self._labels()):
             file.check_length()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_folder, matching
 from volary.data.formats.idx_file import IdxFile
 from volary.data.remarks import not_read
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -39,10 +41,10 @@ class Idx:
         if not self.std > 0:
             raise SettingError(f"std is {self.std}; accepted: above 0")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Look at the four headers, the counts, and the lengths of the files. Raises DataError if they do not fit."""
         shapes = set()
-        for split in _PREFIX:
+        for split in parts:
             images, labels = self._files(split)
             images.check_length()
             labels.check_length()

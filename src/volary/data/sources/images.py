@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.data.formats.class_folders import check_part, part_of
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import SettingError
 from volary.session.values.url import Location
@@ -29,10 +31,10 @@ class Images(ImageSettings):
         if not self.folder:
             raise SettingError("folder is empty; accepted: the folder that holds the training and the test part")
 
-    def check(self) -> None:
-        """Look whether both parts exist: a folder has a class folder in it, a tar starts as one."""
-        for name in (self.train, self.test):
-            check_part(part_of(located(self.folder), name))
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
+        """Look whether the parts exist: a folder has a class folder in it, a tar starts as one."""
+        for split in parts:
+            check_part(part_of(located(self.folder), getattr(self, split)))
 
     def count(self, split: Split) -> None:
         """Unknown before the files have been listed."""

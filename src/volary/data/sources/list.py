@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from volary.data.formats.files import existing_file
 from volary.data.formats.text_file import open_text
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -27,19 +28,19 @@ class ListFile(ImageSettings):
     """Images (channels, height, width) in float32, in the order of the lists."""
 
     train: Location  # the list of the training part: on each line a path, spaces, and a label (a number, or a name)
-    test: Location  # the list of the validation data, likewise
+    test: Location | None = None  # the list of the validation data, likewise
     root: Location | None = None  # where relative paths start; none: at the folder of the list
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("train", "test"):
-            if not getattr(self, name):
+            if getattr(self, name) == "":
                 raise SettingError(f"{name} is empty; accepted: {_ACCEPTED}")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Look at the first lines, and whether the first files exist."""
-        for split in (self.train, self.test):
-            path = located(split)
+        for split in parts:
+            path = located(getattr(self, split))
             existing_file(self._root(path) / next(_entries(path)).name, "an image file")
 
     def count(self, split: Split) -> int:

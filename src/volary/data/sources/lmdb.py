@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_file
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -26,17 +28,17 @@ class Lmdb(ImageSettings):
     """Images (channels, height, width) in float32, in the order of the keys."""
 
     train: Location  # the database of the training part: a folder with data.mdb, or the file itself
-    test: Location  # the database of the validation data, likewise
+    test: Location | None = None  # the database of the validation data, likewise
     bgr: bool = True  # whether colours that are not encoded are stored as blue, green, red, as Caffe's tools do it
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("train", "test"):
-            if not getattr(self, name):
+            if getattr(self, name) == "":
                 raise SettingError(f"{name} is empty; accepted: {_ACCEPTED}")
 
-    def check(self) -> None:
-        for split in ("train", "test"):
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
+        for split in parts:
             self._path(split)
 
     def count(self, split: Split) -> None:

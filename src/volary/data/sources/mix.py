@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
+from volary.data.samples import BOTH
+from volary.data.sources._base import Prepares
 from volary.errors import SettingError
 from volary.session.reading.choice import Choice
 
@@ -33,9 +36,9 @@ class Mix:
         if len(set(self.classes)) < len(self.classes):
             raise SettingError(f"classes is {', '.join(self.classes)}; accepted: each class once")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         for source in self.sources:
-            source.check()
+            source.check(parts)
 
     def count(self, split: Split) -> None:
         """None: the count is unknown before all sources are opened."""
@@ -48,6 +51,10 @@ class Mix:
         if split == "test" or not self.weights:
             return together(parts, "mix")
         return weighted(parts, self.weights, "mix")
+
+    def as_validation(self) -> Mix:
+        sources = [one.as_validation() if isinstance(one, Prepares) else one for one in self.sources]
+        return replace(self, sources=tuple(sources))
 
 
 SOURCE = Mix

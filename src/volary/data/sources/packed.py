@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_file, existing_folder
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import SettingError
 from volary.session.values.url import Location
@@ -29,9 +31,9 @@ class PackedShards(ImageSettings):
         if not self.folder:
             raise SettingError(f"folder is empty; accepted: {_ACCEPTED}")
 
-    def check(self) -> None:
-        """Look whether both parts have an index."""
-        for split in ("train", "test"):
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
+        """Look whether the parts have an index."""
+        for split in parts:
             folder = existing_folder(located(self.folder) / split, _ACCEPTED)
             existing_file(folder / "index.npz", f"{_ACCEPTED}: if it was stopped, the same command finishes it")
 

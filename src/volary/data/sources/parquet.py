@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from volary.data.formats.files import existing_file, matching
 from volary.data.loading.image_settings import ImageSettings
 from volary.data.remarks import not_read
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.data.tables.arrow_file import ACCEPTED, SUFFIXES, check_start
 from volary.data.tables.missing import SETTINGS, settled
@@ -32,7 +34,7 @@ class ParquetTable(ImageSettings):
     """Images as `images` gives them, or numbers (columns,) in float32. What is encoded stays so in memory."""
 
     train: Location  # the training part: a file, or a folder of files in the order of their names
-    test: Location  # the validation data, likewise
+    test: Location | None = None  # the validation data, likewise
     inputs: tuple[str, ...] = ("image",)  # one column of encoded images (or of {bytes, path}), or columns of numbers
     target: str = "label"  # the column to predict: classes as numbers or names
     missing: str = "refuse"  # refuse a missing number, skip its row, or take the mean of the training part's column
@@ -46,9 +48,9 @@ class ParquetTable(ImageSettings):
         if self.missing not in SETTINGS:
             raise SettingError(f"missing is {self.missing!r}; accepted: {', '.join(SETTINGS)}")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Look whether the files exist and start as they should. Raises DataError if they do not."""
-        for split in ("train", "test"):
+        for split in parts:
             for path in self._files(split)[0]:
                 check_start(path)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_folder, matching
 from volary.data.loading.image_settings import ImageSettings
 from volary.data.remarks import not_read
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -37,11 +39,11 @@ class Shards(ImageSettings):
         if not self.image:
             raise SettingError("image is empty; accepted: one or more endings")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Look whether each part has shards and the first one starts as a tar."""
         from volary.data.formats.archive import check_archive
 
-        for split in ("train", "test"):
+        for split in parts:
             check_archive(self._shards(split)[0])
 
     def count(self, split: Split) -> None:

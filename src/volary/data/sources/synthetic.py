@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volary.data.samples import BOTH
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Synthetic:
         if self.kind == "tokens" and len(self.shape) != 1:
             raise SettingError(f"shape is {self.shape}; accepted with kind tokens: one size, the time steps")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Check nothing, as nothing is read."""
 
     def count(self, split: Split) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from volary.data.formats.bpe import ACCEPTED, Bpe
 from volary.data.formats.text_file import not_utf8, read_text, text_file
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -40,7 +42,7 @@ class Text:
         if not 0 < self.held_back < 1:
             raise SettingError(f"held_back is {self.held_back}; accepted: above 0, below 1")
 
-    def check(self) -> None:
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Look whether the file exists, is long enough to be cut at all, and starts as UTF-8."""
         path = text_file(located(self.path), _ACCEPTED)
         with path.open("rb") as file:
@@ -51,8 +53,8 @@ class Text:
             raise not_utf8(path, _ACCEPTED) from None
         if self.merges is not None:
             text_file(located(self.merges), ACCEPTED)
-        self._bounds("train", path.stat().st_size)  # a symbol has at least one byte
-        self._bounds("test", path.stat().st_size)
+        for split in parts:
+            self._bounds(split, path.stat().st_size)  # a symbol has at least one byte
 
     def count(self, split: Split) -> None:
         """Unknown before the whole file has been decoded."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.data.formats.class_folders import check_part, part_of
+from volary.data.samples import BOTH
 from volary.data.storage.place import located
 from volary.errors import SettingError
 from volary.session.values.url import Location
@@ -38,9 +40,9 @@ class Wav:
         if self.cache_mb < 0:
             raise SettingError(f"cache_mb is {self.cache_mb}; accepted: 0 or more")
 
-    def check(self) -> None:
-        for name in (self.train, self.test):
-            check_part(part_of(located(self.folder), name))
+    def check(self, parts: Sequence[Split] = BOTH) -> None:
+        for split in parts:
+            check_part(part_of(located(self.folder), getattr(self, split)))
 
     def count(self, split: Split) -> None:
         """Unknown before the files have been listed."""

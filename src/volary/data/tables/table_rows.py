@@ -44,6 +44,12 @@ class TableRows:
         """The same rows with other inputs."""
         return replace(self, inputs=inputs, remarks=(*self.remarks, remark))
 
+    def only(self, numbers: NDArray[np.int64]) -> TableRows:
+        """The rows with these `numbers` (m,)."""
+        texts = [self.texts[number] for number in numbers.tolist()] if self.texts else []
+        targets = None if self.numbers is None else self.numbers[numbers]
+        return replace(self, inputs=self.inputs[numbers], texts=texts, numbers=targets, rows=self.rows[numbers])
+
     def with_rows(self, kept: NDArray[np.bool_], remark: str) -> TableRows:
         """The rows that are `kept` (n,)."""
         texts = [text for text, keep in zip(self.texts, kept.tolist(), strict=False) if keep]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from volary.comm.topology.topology import Topology
+from volary.data.choosing.division import sizes
 from volary.data.idle import refuse_idle_workers
 from volary.driver.queued import queue_of
 from volary.driver.tasks.task import Task
@@ -50,4 +51,6 @@ def check_input(task: Task) -> None:
         writable(str(task.checkpoint.path))
     if isinstance(task, Session) and hasattr(task.data.source, "count"):
         count = task.data.source.count("train")
+        if count is not None and task.data.divided:
+            count = sizes(task.data, count).train
         refuse_idle_workers(task.strategy.shares, task.data.batch_size, count)

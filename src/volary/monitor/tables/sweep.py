@@ -1,4 +1,4 @@
-"""The results of a sweep: its combinations from the best to the worst, over their seeds."""
+"""The results of a sweep: its combinations from the best to the worst, over their seeds and folds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from volary.errors import RunError
 from volary.monitor.tables.comparison import compared
 from volary.monitor.wording import clean, duration, number
 from volary.run.sweep import Sweep
+from volary.session.grid import FOLD, SEED
 
-SEED = "train.seed"
+REPEATS = (SEED, FOLD)  # runs that differ in these alone measure one thing
 NOT_BEGUN = "not begun"
 
 
 @dataclass(frozen=True)
 class Combination:
-    """Runs with the same settings but for the seed. best: of each that measured something; states: of all, by name."""
+    """Runs that differ in seed and fold alone. best: of each that measured something; states: of all, by name."""
 
     settings: dict[str, str]
     states: dict[str, str]
@@ -40,7 +41,7 @@ def combinations(sweep: Sweep) -> list[Combination]:
     """Combinations from the best to the worst, by the mean of best values; those that measured nothing come last."""
     grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for member, values in sweep.members.items():
-        settings = tuple((name, value) for name, value in values.items() if name != SEED)
+        settings = tuple((name, value) for name, value in values.items() if name not in REPEATS)
         grouped.setdefault(settings, []).append(member)
     found, signs = [], []
     for settings, members in grouped.items():
@@ -53,7 +54,7 @@ def combinations(sweep: Sweep) -> list[Combination]:
 
 
 def table(found: Sequence[Combination]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows: what is varied, the state of its runs, the best value (and its deviation over seeds), time."""
+    """Header and rows: what is varied, its runs' state, best value (and deviation over seeds and folds), and time."""
     settings = list(dict.fromkeys(name for one in found for name in one.settings))
     metric = next((one.metric for one in found if one.metric), "metric")
     seeds = max(len(one.states) for one in found)

@@ -189,3 +189,8 @@ def import_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def name_of(setting: Any) -> str:
+    """The name of a network, a loss or a source in messages: the plug-in's name, or the user's "my_net.py:Net"."""
+    return setting.name if isinstance(setting, UserObject) else type(setting).__module__.rpartition(".")[2]

@@ -9,7 +9,7 @@ from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed, one_pass
 from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.data.corrupt import Corrupt, teller
-from volary.train.model import readable, watch_queue
+from volary.train.data.opening import readable, watch_queue
 from volary.train.recording.reads import Reads, tell_dropped
 
 if TYPE_CHECKING:

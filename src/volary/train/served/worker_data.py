@@ -9,7 +9,7 @@ from volary.data.datasets.stream import Stream
 from volary.data.sample_names import called
 from volary.data.sample_reader import SampleReader
 from volary.train.data.corrupt import teller
-from volary.train.model import readable, watch_queue
+from volary.train.data.opening import readable, watch_queue
 from volary.train.recording.reads import Reads
 from volary.train.served.portions import SessionPortions
 from volary.train.served.server.rule import Clock

@@ -1,0 +1,74 @@
+"""Opens a session's data: the source, the parts that it is divided into, a cache before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from volary.data.caching.cached import through_cache
+from volary.data.choosing.division import numbers_of, part_of
+from volary.data.choosing.part import DataPart
+from volary.data.datasets.differing import let_differ
+from volary.data.datasets.lines import Lines
+from volary.data.datasets.stream import Stream
+from volary.data.datasets.user_source import UserSource
+from volary.data.loading.pipeline import Pipeline
+from volary.data.skipping import Skipping
+from volary.data.sources._base import Fitted, Prepares
+from volary.errors import DataError, SettingError
+from volary.errors.raised import sentences_of
+from volary.session.fitting import lacks
+from volary.session.values.reference import UserObject, name_of
+from volary.train.uncounted import refusing_filled
+
+if TYPE_CHECKING:
+    from volary.data.samples import Samples, Split
+    from volary.network.criterion import Criterion
+    from volary.session.data_section import Data
+    from volary.session.spec import Session
+    from volary.train.recording.recorder import Recorder
+
+
+def open_data(session: Session, split: Split, criterion: Criterion | None = None) -> Samples | Stream:
+    """The samples of `split`. Raises DataError, and SettingError for a stream where servers hand out portions.
+
+    criterion: which they are for; it has to ignore what targets of differing size are filled up with.
+    """
+    opened = _opened(session.data, split)
+    if isinstance(opened, Stream) and "steps together" in lacks(session.strategy):
+        raise SettingError(
+            f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
+            "accepted: samples that are read by index, or strategy.exchange=allreduce"
+        )
+    if session.data.pad or isinstance(opened, Lines):
+        let_differ(opened, refusing_filled(criterion, name_of(session.loss)) if criterion else None)
+    opened = through_cache(opened, session.data.cache, repr(session.data.source))
+    return part_of(opened, session.data, split) if session.data.divided else opened
+
+
+def _opened(data: Data, split: Split) -> Samples | Stream:
+    """The source's samples of `split`; where data is divided all of the training part, prepared for `split`."""
+    source, read = data.source, "train" if data.divided else split
+    if isinstance(source, UserObject):
+        with sentences_of(f"data {source.name!r}", DataError):
+            return UserSource(reference=source.reference, load=source.load, arguments=source.arguments).open(read)
+    if data.divided and isinstance(source, Fitted):
+        return source.open_divided(lambda samples: numbers_of(samples, data, "train"))
+    if read != split and isinstance(source, Prepares):
+        source = source.as_validation()
+    found: Samples | Stream = source.open(read)
+    return found
+
+
+def readable(session: Session, samples: Samples | Stream, report: Callable[[int, str], None]) -> Samples | Stream:
+    """The samples without those that cannot be read, if the session lets them be skipped. report: called for each."""
+    if isinstance(samples, Stream) or not session.data.skip_corrupt:
+        return samples
+    return Skipping(samples, report)
+
+
+def watch_queue(recorder: Recorder, samples: Samples | Stream) -> None:
+    """Let it be recorded how many batches wait to be learnt from, where they are made ahead."""
+    inner = samples.whole if isinstance(samples, DataPart) else samples
+    if recorder.usage is not None and isinstance(inner, Pipeline):
+        recorder.usage.queues["data"] = lambda: inner.ready
