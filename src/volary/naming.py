@@ -5,6 +5,7 @@ So a network is saved, resumed and given its codecs under the same names, howeve
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ def loadable(module: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
 def without_compiled(name: str) -> str:
     """A name of which only the text is known: that of a compiled network in a checkpoint of an earlier version."""
     return ".".join(piece for piece in name.split(".") if piece != _COMPILED)
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name of a parameter or buffer fits a pattern: of names, or of a layer that it is in."""
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
 def _inner(module: Any) -> str:

@@ -54,6 +54,12 @@ class Room:
             raise SettingError(f"{name!r} is planned but not built yet; available: {', '.join(known)}")
         raise unknown(name, [*known, *self.aliases])
 
+    def loaded_protocol(self) -> Any:
+        """The class whose public members every plug-in has."""
+        assert self.protocol is not None
+        module, _, called = self.protocol.partition(":")
+        return getattr(import_module(module), called)
+
     def patterned(self, parts: Mapping[str, Any]) -> Any:
         """What holds these plug-ins, each by its pattern."""
         assert self.by_pattern is not None
@@ -72,8 +78,8 @@ class Room:
             raise SettingError(f"{where} has no {self.constant}, which names the plug-in of that file")
         if self.protocol is None:
             return plugin
-        module, _, called = self.protocol.partition(":")
-        protocol = getattr(import_module(module), called)
+        protocol, module = self.loaded_protocol(), self.protocol.partition(":")[0]
+        called = protocol.__name__
         members = {*dir(protocol), *protocol.__annotations__}
         has = {*dir(plugin), *(one.name for one in (fields(plugin) if is_dataclass(plugin) else ()))}
         lacks = (members - has) | getattr(plugin, "__abstractmethods__", frozenset())

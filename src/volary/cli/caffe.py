@@ -179,7 +179,7 @@ def _preparation(session: Session, snapshot: SolverSnapshot | None) -> Callable[
     if snapshot is None:
         return lambda _: None
     from volary.run.checkpoints import Checkpoints
-    from volary.train.from_caffe import first_checkpoint
+    from volary.train.beginning.from_caffe import first_checkpoint
 
     first = first_checkpoint(session, snapshot)
     return lambda run: first.write(Checkpoints(run.checkpoints))

@@ -19,6 +19,7 @@ from typing import Any
 from volary.driver.drive import LEAVE_S
 from volary.driver.ending import NoWatcher
 from volary.driver.start import drive_of
+from volary.driver.tasks.beginning import begin
 from volary.driver.tasks.checks import check_input
 from volary.driver.tasks.task import Task, create, task_of
 from volary.engine._base import Exited
@@ -78,6 +79,7 @@ def main() -> int:
         directory = _directory(wish)
         task = task_of(directory)
         with _locked(directory) as lock:
+            begin(directory, task)
             drive = drive_of(directory, lock, task, NoWatcher(), wish["address"], LocalEngine())
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
             try:

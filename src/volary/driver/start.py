@@ -12,6 +12,7 @@ from volary.driver.ending import Ending
 from volary.driver.queued import follow, queue_of, submit
 from volary.driver.servers.settings import keeper_host
 from volary.driver.servers.storage import storage_of
+from volary.driver.tasks.beginning import begin
 from volary.driver.tasks.checks import check, check_place
 from volary.driver.tasks.task import Task, create
 from volary.driver.watching.failure_detector import Rules
@@ -56,7 +57,7 @@ def start(task: Task, watcher: Watcher, prepare: Callable[[RunDirectory], object
             return drive(directory, lock, task, watcher, warnings)
     except (BadInput, ProgramEnded) as error:
         begun = isinstance(error, ProgramEnded) and error.begun
-        if not begun and Checkpoints(directory.checkpoints).steps() == begun_with:
+        if not begun and max(Checkpoints(directory.checkpoints).steps(), default=0) <= max(begun_with, default=0):
             with suppress(OSError):  # a store that fails meanwhile: what is wrong with the input matters more
                 discard(Disk(), directory.path)
                 error.add_note(f"{shown(str(directory.path))} was removed, as nothing was trained in it")
@@ -95,6 +96,7 @@ def drive(
     def launch(meeting: Meeting) -> Handle:
         return engine.launch(launch_of_workers(directory, task, meeting))
 
+    begin(directory, task)
     restarts = 0
     while True:
         one = drive_of(directory, lock, task, watcher, host_of(task), engine)

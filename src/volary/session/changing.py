@@ -14,6 +14,7 @@ from volary.session.script import Script
 from volary.session.spec import Session
 from volary.session.values.reference import UserObject
 
+_BEGUN = "its first values were read when it began"
 _BATCHES = "the run counts its steps in batches of that size"
 _ORDER = "it decides the order of the data, and the checkpoint is in the middle of it"
 _PARTS = "it decides which samples are learnt from, and which are not"
@@ -22,6 +23,8 @@ FIXED = {
     "network": "the checkpoint holds the parameters of another network",
     "network.depth": "the checkpoint holds the parameters of another network",
     "network.caffe": "the checkpoint holds the parameters of another network",
+    "network.weights": _BEGUN,
+    "network.weights.path": _BEGUN,
     "data.source": "the checkpoint holds a position in other data",
     "data.batch_size": _BATCHES,
     "data.batch": _BATCHES,

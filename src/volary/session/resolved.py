@@ -44,7 +44,7 @@ def _plain_choice(value: Any, choice: Choice) -> Any:
     if (parts := choice.open().parts_of(value)) is not None:
         return {pattern: _plain_choice(part, choice) for pattern, part in parts.items()}
     if isinstance(value, UserObject):
-        name, settings = value.reference, plain(value.arguments)
+        name, settings = value.reference, plain({**value.arguments, **value.apart})
     else:
         name, settings = choice.name_of(type(value)), plain_settings(value)
     return {"name": name, **settings} if settings else name

@@ -14,6 +14,7 @@ from volary.session.data_section import Data
 from volary.session.reading.choice import Choice
 from volary.session.reading.settle import settle
 from volary.session.values.period import Period
+from volary.session.values.reference import UserObject
 from volary.session.values.run_name import check_name
 from volary.session.values.url import Location, Url
 
@@ -262,7 +263,7 @@ class Session:
     Raises SessionError with all problems at once.
     """
 
-    network: Annotated[Any, Choice("volary.network.zoo", user=True)]  # the model
+    network: Annotated[Any, Choice("volary.network.zoo", user=True, beside=("weights",))]  # the model
     data: Data
     loss: Annotated[Any, Choice("volary.network.losses", user=True)] = "cross_entropy"  # the loss to minimise
     optimizer: Annotated[Any, Choice("volary.train.optimizers", user=True)] = "sgd"  # the update rule
@@ -306,6 +307,12 @@ class Session:
         mine = replace(self.train)  # a copy, so that two sessions may share a section
         object.__setattr__(mine, "_session", self)
         object.__setattr__(self, "train", mine)
+
+    @property
+    def weights(self) -> Any:
+        """What the network's first values are read from (`StartingWeights`); None: they are drawn."""
+        own = self.network.apart if isinstance(self.network, UserObject) else vars(self.network)
+        return own.get("weights")
 
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> Session:

@@ -18,6 +18,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.session.script import Script
 from volary.session.spec import Session
+from volary.train.beginning.from_weights import begin
 from volary.train.data.rank_data import ValidationBatches
 from volary.train.device import choose_device
 from volary.train.evaluation import totals
@@ -65,6 +66,7 @@ def check_session(session: Session) -> Summary:
     check_backend(session.strategy.backend, device)
     with kept_generators():
         model = build_model(session, device)
+        begin(model)
     tried = try_session(session, model, device, workers, started=False)
     feed = Feed(model.samples, session.data.batch_size, shuffle=False)
     refuse_idle_workers(session.strategy.shares, session.data.batch_size, feed.samples)

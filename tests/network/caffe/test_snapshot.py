@@ -18,7 +18,7 @@ from volary.run.directory import RunDirectory
 from volary.session import Session
 from volary.session.reading.read import read_from
 from volary.session.spec import Strategy
-from volary.train.from_caffe import first_checkpoint
+from volary.train.beginning.from_caffe import first_checkpoint
 
 NET = """
 layer { name: "d" type: "Data" top: "data" top: "label" data_param { source: "x" batch_size: 24 backend: LMDB } }

@@ -114,5 +114,6 @@ def restored(checkpoints: Checkpoints, journal: Journal) -> tuple[int, dict[str,
         journal.event("warning", text=text)
     if manifest is None:
         return None
-    journal.event("resumed", None, manifest.step, from_step=manifest.step)
+    if manifest.step:  # else it is what the run begins with
+        journal.event("resumed", None, manifest.step, from_step=manifest.step)
     return manifest.step, msgspec.json.decode(read(checkpoints.path(manifest.step), manifest, ROSTER))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from volary.errors import SettingError
+from volary.network.starting_weights import StartingWeights, long_form
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,6 +20,7 @@ class Network(ABC):
 
     input_shape: tuple[int, ...] | None = None  # of one sample, such as (3, 32, 32); None: taken from the data
     classes: int | None = None  # outputs; None: taken from the data
+    weights: Annotated[StartingWeights | None, long_form] = None  # what its first values are read from; null: drawn
 
     needs_classes: ClassVar[bool] = True  # False: `build` may be given 0, if nobody says how many there are
 
@@ -29,6 +31,7 @@ class Network(ABC):
             )
         if self.classes is not None and self.classes < 1:
             raise SettingError(f"classes is {self.classes}; accepted: a whole number from 1")
+        object.__setattr__(self, "weights", StartingWeights.of(self.weights))
         self.check()
 
     def check(self) -> None:  # noqa: B027 - most networks have no settings of their own
@@ -40,6 +43,13 @@ class Network(ABC):
 
         Parameters are drawn from torch's default generator: seed it first. Raises SettingError if the input is unfit.
         """
+
+    def read_own_weights(self, module: nn.Module, input_shape: tuple[int, ...]) -> bool:
+        """Read `weights` into what `build` made, if their file is in a form of this network's own; whether it is.
+
+        Raises SettingError if they do not fit.
+        """
+        return False
 
     def factors(self) -> Mapping[str, tuple[float, float]]:
         """What the learning rate and the weight decay of parameters are multiplied by, where not 1, by their names."""

@@ -15,11 +15,13 @@ class Choice:
     """Annotates a field: `codec: Annotated[Any, Choice("volary.codec")] = "none"`.
 
     room: the package whose files are the plug-ins; it is imported when a session names one of them.
-    user: whether code of the user's own is accepted too, as "package.module:attr" or "file.py:attr".
+    user: whether code of the user's own is accepted too, as "package.module:attr" or "file.py:attr". beside: settings
+    of the room's protocol that it has as well: they are none of its arguments.
     """
 
     room: str
     user: bool = False
+    beside: tuple[str, ...] = ()
 
     def open(self) -> Room:
         """The room of the plug-ins, imported."""

@@ -48,14 +48,24 @@ def read_choice(choice: Choice, reader: Reader, node: Node, path: str, default: 
     name, entries = name.with_value(called), {key: name.with_value(one) for key, one in fixed.items()} | entries
     try:
         if ":" in name.value and choice.user:
+            apart = _beside(choice, reader, entries, path)
             arguments = reader.read(Any, node.with_value(entries), path)
-            return FAULT if arguments is FAULT else UserObject.found_from(name.value, name.folder, arguments)
+            if FAULT in (arguments, *apart.values()):
+                return FAULT
+            return UserObject.found_from(name.value, name.folder, arguments, apart)
         if choice.user and name.value not in choice.open().names() and (told := without_name(name.value, name.folder)):
             return reader.fault(name.place, path, told)
         plugin = choice.open().load(name.value)
     except SettingError as error:
         return reader.fault(name.place, path, str(error))
     return reader.build(plugin, node.with_value(entries), path)
+
+
+def _beside(choice: Choice, reader: Reader, entries: dict[str, Node], path: str) -> dict[str, Any]:
+    """Take out of `entries` what a user's object has beside its arguments, and read it."""
+    hints = settings_of(choice.open().loaded_protocol()) if choice.beside else {}
+    given = {name: entries.pop(name) for name in choice.beside if name in entries}
+    return {name: reader.read(hints[name], child, join(path, name)) for name, child in given.items()}
 
 
 def _by_pattern(choice: Choice, value: dict[str, Node]) -> bool:

@@ -29,10 +29,12 @@ class UserObject:
 
     reference: "/abs/file.py:attr", "package.module:attr" (installed), or "package.module:attr in /abs/folder" for a
     module that was found beside the session file; all three mean the same from any working directory.
+    apart: settings beside the arguments, which the object is not given.
     """
 
     reference: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    apart: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:
@@ -48,18 +50,21 @@ class UserObject:
         return f"'{shown(file['file'])}:{file['name']}'" if file else repr(self.reference)
 
     @classmethod
-    def found_from(cls, reference: str, folder: Path, arguments: Mapping[str, Any]) -> UserObject:
+    def found_from(
+        cls, reference: str, folder: Path, arguments: Mapping[str, Any], apart: Mapping[str, Any] | None = None
+    ) -> UserObject:
         """Read a reference as written in `folder`. Raises SettingError if it has neither form."""
+        apart = apart or {}
         if file := FILE.fullmatch(reference):
             path = (folder / Path(file["file"]).expanduser()).resolve()
-            return cls(f"{path}:{file['name']}", arguments)
+            return cls(f"{path}:{file['name']}", arguments, apart)
         module = MODULE.fullmatch(reference)
         if not module:
             raise SettingError(f"is {reference!r}; accepted: {FORMS}")
         top = folder / module["module"].partition(".")[0]
         if not module["folder"] and (top.is_dir() or top.with_suffix(".py").is_file()):
-            return cls(f"{reference} in {folder.resolve()}", arguments)
-        return cls(reference, arguments)
+            return cls(f"{reference} in {folder.resolve()}", arguments, apart)
+        return cls(reference, arguments, apart)
 
     def check(self) -> None:
         """Look whether the file or module is there, without running it. Raises SettingError if it is not.

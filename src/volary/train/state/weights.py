@@ -109,6 +109,10 @@ class SavedWeights:
     def __contains__(self, name: str) -> bool:
         return name in self._pieces or name in self._blocks
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return next(iter(self._blocks[name])).shape if name in self._blocks else self._pieces[name][0].shape
+
     def whole(self, name: str) -> Tensor:
         """A tensor in its shape. Raises RunError if not all of it is there, or some of it more than once."""
         if name in self._blocks:
@@ -137,11 +141,7 @@ class SavedWeights:
 
     def require(self, name: str, shape: Sequence[int]) -> None:
         """Raise RunError unless the tensor is there and has this shape."""
-        found: object = "missing"
-        if name in self._blocks:
-            found = next(iter(self._blocks[name])).shape
-        elif name in self._pieces:
-            found = self._pieces[name][0].shape
+        found = self.shape(name) if name in self else "missing"
         if found != tuple(shape):
             raise RunError(f"the checkpoint's {name} is {found}; the network's is {tuple(shape)}")
 

@@ -57,7 +57,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
                 device=device,
                 **model.facts(),
             )
-            if resumed is not None:
+            if resumed is not None and resumed.step:
                 recorder.event("resumed", from_step=resumed.step)
         recorder.starting("doing the first step")
         try:

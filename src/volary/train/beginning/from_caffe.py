@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,15 +14,15 @@ from volary.network.caffe.solver.history import histories
 from volary.network.caffe.source import read_net
 from volary.network.caffe.translating import Translator
 from volary.network.zoo.caffe import Caffe
-from volary.run.checkpoints import ROSTER, Checkpoints
-from volary.run.content import Content
+from volary.run.checkpoints import ROSTER
 from volary.server.roster.portions import RemainingSamples
 from volary.server.roster.progress import RosterState
 from volary.session.values.reference import name_of
 from volary.sharding.epochs import Epochs
 from volary.sharding.ranges import Range
+from volary.train.beginning.first_checkpoint import FirstCheckpoint
+from volary.train.beginning.from_weights import begin
 from volary.train.model import build_model
-from volary.train.state.committing import write_files
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
 from volary.train.state.state_file import state_content
 from volary.train.state.weights import WEIGHTS, weights_content, weights_of
@@ -33,20 +31,6 @@ from volary.train.update.optimizer_rule import COUNTER, PartState
 if TYPE_CHECKING:
     from volary.network.caffe.solver.snapshot import SolverSnapshot
     from volary.session.spec import Session
-
-
-@dataclass(frozen=True)
-class FirstCheckpoint:
-    """A checkpoint that nobody has trained for here: after `step` updates, with files by name."""
-
-    step: int
-    files: Mapping[str, Content]
-
-    def write(self, checkpoints: Checkpoints) -> None:
-        """Write it to those of a new run. Raises OSError."""
-        checkpoints.begin(self.step)
-        sums = write_files(checkpoints.write, self.step, self.files.items())
-        checkpoints.commit(self.step, 1, sums, None)
 
 
 def first_checkpoint(session: Session, snapshot: SolverSnapshot) -> FirstCheckpoint:
@@ -59,6 +43,7 @@ def first_checkpoint(session: Session, snapshot: SolverSnapshot) -> FirstCheckpo
     if not isinstance(network, Caffe):
         raise SettingError("network is none of Caffe's; accepted with a snapshot: that of the solver")
     model = build_model(session, torch.device("cpu"))
+    begin(model)
     if isinstance(model.samples, Stream):
         raise SettingError("data.source is a stream; accepted with a snapshot: samples that are read by index")
     source = read_net(network.caffe, network.stages)

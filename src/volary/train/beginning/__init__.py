@@ -1,0 +1,1 @@
+"""What a run begins with, as its first checkpoint: weights of a file, or a snapshot of Caffe's."""
