@@ -14,6 +14,9 @@ BEFORE = {
 }
 
 
+RULES = ("sgd", "adam")
+
+
 def session(*overrides, tmp_path):
     file = tmp_path / "session.yaml"
     file.write_text(Session(**BEFORE).to_yaml())
@@ -72,6 +75,15 @@ def test_what_the_checkpoint_depends_on_is_refused_with_the_reason(override, sen
     with pytest.raises(SessionError, match=f"command line: {sentence}"):
         refuse(made, has_checkpoint=True)
     refuse(made, has_checkpoint=False)
+
+
+def test_an_outer_rule_may_come_and_go_and_not_become_another(tmp_path):
+    none = session("strategy.consistency=local", tmp_path=tmp_path)
+    sgd, adam = (session(f"strategy.consistency={{name: local, outer: {one}}}", tmp_path=tmp_path) for one in RULES)
+    for before, after in ((none, sgd), (sgd, none), (sgd, session(tmp_path=tmp_path))):
+        refuse(changes(before, after), has_checkpoint=True)
+    with pytest.raises(SessionError, match=r"outer: cannot change .* another outer rule; accepted: sgd, as before"):
+        refuse(changes(sgd, adam), has_checkpoint=True)
 
 
 def test_all_refusals_are_told_at_once(tmp_path):

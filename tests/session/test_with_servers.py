@@ -77,6 +77,11 @@ def test_every_model_goes_with_servers(consistency, servers):
             "accepted: exchange=allreduce, with route auto, ring or shared",
         ),
         ({"partition": LEVEL_3, "consistency": "local"}, {}, "each worker updates all parameters; accepted: consiste"),
+        (
+            {"consistency": {"name": "local", "outer": "lamb"}},
+            {},
+            "outer: is lamb, which needs whole parameters, and servers keep parts of them; accepted: one that updates",
+        ),
         ({"partition": LEVEL_3 | {"level": 4}}, {}, "partition.level: is 4; accepted: one of: 1, 2, 3"),
     ],
 )

@@ -74,6 +74,8 @@ def test_samples_that_an_epochs_order_cannot_leave_out_are_told_of() -> None:
 
 
 def pictures(momentum: float) -> Session:
+    if momentum == OF_OUTER:  # plain SGD on each worker, and its momentum in the outer rule
+        return session("Pictures", optimizer={"name": "sgd", "lr": 0.2}, strategy={"consistency": OUTER, **OVERLAPPED})
     rule = {"name": "sgd", "lr": 0.2, "momentum": momentum}
     schedule, evaluate = {"name": "cosine", "warmup": 3}, {"every": "5 steps"}
     return session("Pictures", optimizer=rule, schedule=schedule, evaluate=evaluate, strategy=OVERLAPPED)
@@ -81,10 +83,13 @@ def pictures(momentum: float) -> Session:
 
 # (workers, servers, consistency) of four steps each; no servers: workers keep all themselves
 EVERY_STEP = {"name": "local", "period": 1}  # with plain SGD that is bsp
+OF_OUTER = 0.7
+OUTER = {"name": "local", "period": 1, "outer": {"name": "sgd", "lr": 1.0, "momentum": OF_OUTER}}
 SHARES = "sharded"  # bsp, and workers keep shares
 WALKS: dict[float, list[tuple[int, int, Any]]] = {
     0.9: [(2, 0, "bsp"), (2, 1, "bsp"), (3, 0, "bsp"), (1, 2, "bsp")],
     0.0: [(1, 2, "bsp"), (3, 0, EVERY_STEP), (2, 1, EVERY_STEP), (2, 0, "bsp")],
+    OF_OUTER: [(2, 0, OUTER), (3, 0, OUTER), (2, 1, OUTER), (1, 2, OUTER)],
     0.8: [(2, 0, SHARES), (2, 1, "bsp"), (3, 0, SHARES), (1, 2, "bsp")],
 }
 
@@ -117,7 +122,10 @@ def walked(rank: int, world_size: int, momentum: float) -> Trained:
 @pytest.mark.slow  # three processes, and five trainings each
 @pytest.mark.parametrize("momentum", WALKS)
 def test_a_run_goes_on_with_any_keepers_and_number_of_workers_as_if_it_had_not(workers: Any, momentum: float) -> None:
-    alone = trained(0, 1, pictures(momentum), disk=Quick())
+    one = pictures(momentum)
+    if momentum == OF_OUTER:
+        one = session("Pictures", optimizer={"name": "sgd", "lr": 0.2, "momentum": momentum})
+    alone = trained(0, 1, one, disk=Quick())
     for there in workers(3, walked, momentum):
         assert there.rows[-1].step == 20
         assert len(there.rows) <= 4

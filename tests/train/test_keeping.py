@@ -173,7 +173,7 @@ def test_a_loop_that_may_save_is_told_at_its_first_batch_to_count_epochs(tmp_pat
     )
 
 
-LOCAL = {"consistency": {"name": "local", "period": 2}}
+LOCAL = {"consistency": {"name": "local", "period": 2, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}}}
 GOSSIP = {"consistency": "gossip", "exchange": {"name": "allreduce", "behind": True}}
 
 

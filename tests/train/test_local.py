@@ -23,6 +23,7 @@ PLAIN = {"name": "sgd", "lr": 0.2}
 MOMENTUM = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
 # 41 samples, 10 a step: 3 workers have unequal shares, and the epoch's fifth step is of one sample, rank 0's
 EVERY_4, EVERY_STEP = {"name": "local", "period": 4}, {"name": "local", "period": 1}
+DILOCO = {**EVERY_4, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}}
 BEHIND = {"exchange": {"name": "allreduce", "route": "torch", "behind": True}}
 ROUTES = {
     "shared": {"exchange": {"name": "allreduce", "route": "shared"}},
@@ -50,6 +51,19 @@ def by_hand(
     equal = [parameter.detach().clone() for parameter in modules[0].parameters()]
     for module in modules:
         put(module, equal)
+    outer = one.strategy.consistency.outer
+    kept = [torch.nn.Parameter(one.clone()) for one in equal]
+    outer_rule = outer and torch.optim.SGD(kept, lr=outer.lr, momentum=outer.momentum, nesterov=outer.nesterov)
+
+    def stepped(equal: list[Tensor], mean: list[Tensor]) -> list[Tensor]:
+        if outer is None:
+            return [a + b for a, b in zip(equal, mean, strict=True)]
+        for parameter, a, b in zip(kept, equal, mean, strict=True):
+            parameter.data.copy_(a)
+            parameter.grad = -b
+        outer_rule.step()
+        return [parameter.detach().clone() for parameter in kept]
+
     travelling: list[Tensor] | None = None
     numbers, begun = [0] * workers, [equal] * workers
     period, in_period = one.strategy.consistency.period, 0
@@ -75,7 +89,7 @@ def by_hand(
             continue
         changed = [minus(values(module), start) for module, start in zip(modules, begun, strict=True)]
         if travelling is not None:
-            equal = [a + b for a, b in zip(equal, travelling, strict=True)]
+            equal = stepped(equal, travelling)
         elif behind:
             equal = begun[0]
         mean = [
@@ -87,12 +101,12 @@ def by_hand(
             for module, own in zip(modules, changed, strict=True):
                 put(module, [a + b for a, b in zip(equal, own, strict=True)])
         else:
-            equal = [a + b for a, b in zip(equal, mean, strict=True)]
+            equal = stepped(equal, mean)
             for module in modules:
                 put(module, equal)
         begun, numbers, in_period = [values(module) for module in modules], [0] * workers, 0
     if travelling is not None:
-        equal = [a + b for a, b in zip(equal, travelling, strict=True)]
+        equal = stepped(equal, travelling)
     return dict(zip(dict(modules[0].named_parameters()), equal, strict=True))
 
 
@@ -137,26 +151,27 @@ def test_with_a_period_of_one_step_and_plain_sgd_it_is_bsp_over_every_route(work
             assert losses == pytest.approx(expected, rel=1e-6)
 
 
-PERIODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "in shared memory": (PLAIN, ROUTES["shared"]),
-    "over the network": (PLAIN, OVERLAPPED),
-    "with momentum": (MOMENTUM, OVERLAPPED),
-    "a period behind": (PLAIN, BEHIND),
-    "a period behind, with momentum": (MOMENTUM, BEHIND),
+PERIODS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "in shared memory": (EVERY_4, PLAIN, ROUTES["shared"]),
+    "over the network": (EVERY_4, PLAIN, OVERLAPPED),
+    "with momentum": (EVERY_4, MOMENTUM, OVERLAPPED),
+    "with an outer rule": (DILOCO, MOMENTUM, OVERLAPPED),
+    "a period behind": (EVERY_4, PLAIN, BEHIND),
+    "a period behind, with momentum and an outer rule": (DILOCO, MOMENTUM, BEHIND),
 }
 
 
 def train_periods(rank: int, world_size: int) -> dict[str, Trained]:
     return {
-        name: trained(rank, world_size, local(EVERY_4, rule, **strategy), name)
-        for name, (rule, strategy) in PERIODS.items()
+        name: trained(rank, world_size, local(consistency, rule, **strategy), name)
+        for name, (consistency, rule, strategy) in PERIODS.items()
     }
 
 
 def test_what_it_does_is_what_one_does_by_hand(workers, tmp_path):
     everyone = workers(3, train_periods)
-    for name, (rule, strategy) in PERIODS.items():
-        expected = by_hand(local(EVERY_4, rule, **strategy), 3, tmp_path, behind="behind" in name)
+    for name, (consistency, rule, strategy) in PERIODS.items():
+        expected = by_hand(local(consistency, rule, **strategy), 3, tmp_path, behind="behind" in name)
         for found in everyone:
             kept, first = found[name], everyone[0][name]
             assert (kept.outcome, len(kept.rows)) == ("finished", 20), "a row for each step"
@@ -182,6 +197,7 @@ def test_nothing_is_sent_between_two_means(workers):
 OVER_SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
     "every step": (EVERY_STEP, PLAIN, {"name": "step", "every": 3}),  # of batches, the last of an epoch a small one
     "every four": (EVERY_4, MOMENTUM, "constant"),
+    "with an outer rule": (DILOCO, MOMENTUM, "constant"),
 }
 
 
@@ -277,7 +293,7 @@ def test_a_loss_that_is_no_number_ends_the_run_or_leaves_out_the_period_of_all(w
 
 
 def resumed(rank: int, world_size: int) -> tuple[Trained, Trained]:
-    one = local({"name": "local", "period": 3}, MOMENTUM, **BEHIND)
+    one = local({**DILOCO, "period": 3}, MOMENTUM, **BEHIND)
     one = replace(one, checkpoint={"every": "4 steps"})
     whole = trained(rank, world_size, one, "whole")
     stopped = trained(rank, world_size, one, "stopped", until=lambda step: step >= 11)
@@ -285,7 +301,7 @@ def resumed(rank: int, world_size: int) -> tuple[Trained, Trained]:
     return whole, trained(rank, world_size, one, "stopped")
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit_each_worker_with_its_own_momentum(workers):
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit_with_each_momentum_and_the_outer_one(workers):
     for whole, again in workers(2, resumed):
         assert again.outcome == "finished"
         assert all(torch.equal(one, whole.parameters[name]) for name, one in again.parameters.items())

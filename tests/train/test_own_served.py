@@ -228,7 +228,9 @@ AMONG_BATCHES, LAST_OF_EPOCH, BETWEEN_EPOCHS = 8, 12, -12
         ({}, AMONG_BATCHES, 1),
         pytest.param({"codec": "onebit"}, LAST_OF_EPOCH, 0, marks=pytest.mark.slow),
         pytest.param({}, BETWEEN_EPOCHS, 0, marks=pytest.mark.slow),
-        pytest.param({"consistency": {"name": "local", "period": 2}}, AMONG_BATCHES, 2, marks=pytest.mark.slow),
+        pytest.param(
+            {"consistency": {"name": "local", "period": 2, "outer": "adam"}}, AMONG_BATCHES, 2, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_over_servers_a_resumed_loop_ends_as_an_uninterrupted_one_bit_for_bit(workers, strategy, leave, processes):

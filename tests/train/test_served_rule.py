@@ -71,9 +71,9 @@ class Servers:
         self.start = copy.deepcopy(self.model.module)
         self.checkpoints = Checkpoints(folder, Quick())
         welcome = ServerWelcome(restore, applied)
+        self.network = network_of(of, self.model, self.layout, rates)
         self.slice_stores: list[SliceStore] = [
-            stored(network_of(of, self.model, self.layout, rates), self._of(shard), self.checkpoints, welcome)
-            for shard in range(servers)
+            stored(self.network, self._of(shard), self.checkpoints, welcome) for shard in range(servers)
         ]
 
     def _of(self, shard: int) -> list[Any]:
@@ -115,7 +115,7 @@ class Servers:
         self.checkpoints.begin(step)
         sums = {ROSTER: self.checkpoints.write(step, ROSTER, progress)}
         for shard, slice_store in enumerate(self.slice_stores):
-            writer = ShardWriter(shard, self.layout, self.model.module, self.checkpoints.write)
+            writer = ShardWriter(shard, self.network, self.checkpoints.write)
             sums |= writer.write(slice_store, snapshot, step, [shard])
         self.checkpoints.commit(step, len(self.slice_stores), sums, None)
 
@@ -236,7 +236,7 @@ def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_pa
     slice_store = stored(network, servers.layout.slices, servers.checkpoints, ServerWelcome(None, 0))
     for number in slice_store.numbers:
         slice_store.keep(number, 1)
-    writer = ShardWriter(0, servers.layout, servers.model.module, servers.checkpoints.write)
+    writer = ShardWriter(0, network, servers.checkpoints.write)
     servers.checkpoints.begin(1)
     sums = writer.write(slice_store, 1, 1, [0]) | writer.write(slice_store, 1, 1, [1])
     servers.checkpoints.commit(1, 2, sums, None)

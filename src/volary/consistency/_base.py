@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from volary.server.roster.closing import Closer
@@ -90,6 +90,11 @@ class Consistency:
     def has_common_step(self) -> bool:
         """Whether an update is of one step of all who take part, so that its gradient is that of a batch."""
         return True
+
+    @property
+    def outer(self) -> Any:
+        """The optimiser, as a session names one, of what differences add up to; None: they are added as they are."""
+        return None
 
     @property
     def equal(self) -> bool:

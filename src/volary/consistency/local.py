@@ -1,14 +1,17 @@
 """Periodic averaging (Zinkevich et al., NIPS 2010; SparkNet, Moritz et al., ICLR 2016): workers agree now and then.
 
-With a period of one step and plain SGD it equals `bsp`, to rounding.
+With a period of one step and plain SGD it equals `bsp`, to rounding. With an outer rule the mean of what workers have
+changed is a step of that rule: DiLoCo (Douillard et al. 2023, arXiv:2311.08105), block momentum (Chen and Huo 2016).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from volary.consistency._base import Action, Consistency, Push
 from volary.errors import SettingError
+from volary.session.reading.choice import Choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +20,7 @@ class LocalSgd(Consistency):
 
     period: int | None = field(default=None, metadata={"instead_of": "seconds"})  # steps between means (default 8)
     seconds: float | None = field(default=None, metadata={"instead_of": "period"})  # about so long, instead of period
+    outer: Annotated[Any, Choice("volary.train.optimizers", user=True)] | None = None  # steps by the mean of changes
 
     def __post_init__(self) -> None:
         if self.period is not None and self.seconds is not None:
@@ -27,6 +31,12 @@ class LocalSgd(Consistency):
             raise SettingError(f"period is {self.period}; accepted: a whole number of steps, 1 or more")
         if self.seconds is not None and self.seconds <= 0:
             raise SettingError(f"seconds is {self.seconds:g}; accepted: above 0")
+        if not getattr(self.outer, "elementwise", True):  # a class of the user's own is looked at when it is loaded
+            name = type(self.outer).__module__.rpartition(".")[2]
+            raise SettingError(
+                f"outer is {name}, which needs whole parameters, and servers keep parts of them; accepted: one that "
+                "updates each value on its own, as sgd, adam or adagrad"
+            )
 
     def at(self, number: int, step_s: float) -> Action:
         """An update of its own; after the last step of a period, what it has changed leaves."""

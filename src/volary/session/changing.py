@@ -43,6 +43,8 @@ FIXED = {
 }
 """By name of a setting, or of the plug-in that it chooses, what the checkpoint has to do with it."""
 _PROGRAM = "the checkpoint holds what another program has saved"
+FIXED_WHILE_THERE = {"strategy.consistency.outer": "the checkpoint holds the state of another outer rule"}
+"""The same of settings that may be left out, or given for the first time."""
 FIXED_OF_LOOP = {"function": _PROGRAM, "program": _PROGRAM, "seed": _ORDER}
 """The same of a training loop of one's own."""
 FOLDER = {
@@ -78,7 +80,7 @@ def refuse(found: list[SettingChange], *, has_checkpoint: bool, fixed: Mapping[s
     for change in found:
         if change.setting in FOLDER:
             problems.add(COMMAND_LINE, change.setting, FOLDER[change.setting])
-        elif has_checkpoint and (why := fixed.get(change.setting)):
+        elif has_checkpoint and (why := fixed.get(change.setting) or _why_fixed_while_there(change)):
             kept = f"accepted: {_shown(change.was)}, as before, or a new run"
             problems.add(COMMAND_LINE, change.setting, f"cannot change when a run is resumed: {why}; {kept}")
     problems.raise_if_any()
@@ -109,6 +111,10 @@ def rate_while_running(path: Path, overrides: Sequence[str]) -> float:
 def planned_steps(session: Session, steps_per_epoch: int) -> int:
     """How many steps the whole run has."""
     return session.train.steps or max(1, round((session.train.epochs or 0) * steps_per_epoch))
+
+
+def _why_fixed_while_there(change: SettingChange) -> str | None:
+    return FIXED_WHILE_THERE.get(change.setting) if change.was is not None and change.now is not None else None
 
 
 def _by_name(session: Session | Script) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from volary.session.pages.comments import comments_of
 from volary.session.reading.choice import Choice
 from volary.session.reading.fields import defaults_of, settings_of
-from volary.session.reading.words import choice_in, in_words
+from volary.session.reading.words import choice_in, in_words, is_union
 from volary.session.resolved import flow, plain
 from volary.session.spec import Session
 from volary.session.starter import starter
@@ -106,7 +106,12 @@ def _table(cls: type) -> str:
 def _type(hint: Any) -> str:
     if choice := choice_in(hint):
         patterned = ", or several by pattern" if choice.open().by_pattern else ""
-        return f"a name of `{choice.room}`" + (", or your own" if choice.user else "") + patterned
+        return (
+            f"a name of `{choice.room}`"
+            + (", or your own" if choice.user else "")
+            + patterned
+            + (", or null" if is_union(hint) else "")
+        )
     if hint is Period:
         return "a period"
     if hasattr(hint, "parse"):

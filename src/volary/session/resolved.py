@@ -21,7 +21,7 @@ ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 def plain(value: Any, hint: Any = Any) -> Any:
     """A section, plug-in or setting as dicts, lists and scalars; `hint` is the field's type."""
-    if choice := choice_in(hint):
+    if value is not None and (choice := choice_in(hint)):
         return _plain_choice(value, choice)
     if isinstance(value, Mapping):
         return {str(name): plain(child) for name, child in value.items()}

@@ -120,7 +120,7 @@ def update_rule(session: Session) -> tuple[Callable[[Sequence[str]], Build], boo
     Raises SettingError, when it is called, if the user's class makes no optimiser, and for factors that do not fit it.
     """
     spare_the_compiler()
-    build, elementwise = _plain_rule(session.optimizer)
+    build, elementwise = plain_rule(session.optimizer)
     factors = FactorsByName.of(session)
 
     def building(names: Sequence[str]) -> Build:
@@ -129,7 +129,11 @@ def update_rule(session: Session) -> tuple[Callable[[Sequence[str]], Build], boo
     return building, elementwise
 
 
-def _plain_rule(settings: Any) -> tuple[Build, bool]:
+def plain_rule(settings: Any) -> tuple[Build, bool]:
+    """Return what makes an optimiser of tensors as a session's setting says, and whether its rule is elementwise.
+
+    Raises SettingError, when it is called, if the user's class makes no optimiser.
+    """
     if not isinstance(settings, UserObject):
         return settings.build, settings.elementwise
     kind = settings.load()

@@ -43,6 +43,8 @@ class Reader:
         if node.value is FAULT:
             return FAULT
         if choice := choice_in(hint):
+            if node.value is None and is_union(hint):
+                return None
             return self.choose(choice, node, path, default)
         if get_origin(hint) is Annotated:
             prepare = next((one for one in hint.__metadata__ if callable(one)), None)

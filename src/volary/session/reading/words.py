@@ -21,7 +21,9 @@ WORDS: dict[Any, str] = {
 
 
 def choice_in(hint: Any) -> Choice | None:
-    """The `Choice` of an annotated field, or None."""
+    """The `Choice` of an annotated field, which may also accept null; or None."""
+    if is_union(hint):
+        return next((found for arm in get_args(hint) if (found := choice_in(arm))), None)
     if get_origin(hint) is not Annotated:
         return None
     return next((item for item in hint.__metadata__ if isinstance(item, Choice)), None)
@@ -36,7 +38,7 @@ def in_words(hint: Any) -> str:
     """Say what a setting of this type accepts: "a number or null", "one of: auto, cpu, cuda"."""
     if hint in WORDS:
         return WORDS[hint]
-    if choice := choice_in(hint):
+    if (choice := choice_in(hint)) and not is_union(hint):
         return choice.in_words()
     if get_origin(hint) is Annotated:
         return in_words(get_args(hint)[0])

@@ -37,6 +37,7 @@ def user_objects(session: Session) -> dict[str, UserObject]:
         "loss": session.loss,
         "optimizer": session.optimizer,
         "data.source": session.data.source,
+        "strategy.consistency.outer": session.strategy.consistency.outer,
     }
     return {setting: value for setting, value in named.items() if isinstance(value, UserObject)}
 

@@ -117,6 +117,7 @@ class LoopCheckpoints:
         state, number = StrategyState(), len(self._strategies)
         if self._saved is not None and number < len(self._saved.ways):
             state.restore(self._saved.ways[number])
+            state.outer.restore(self._saved.ways[number].get("outer", []))  # not in checkpoints of earlier versions
             state.restore_rank([rank[number] for rank in self._saved.residuals if number < len(rank)])
         self._strategies.append(state)
         return state
@@ -239,7 +240,7 @@ class LoopCheckpoints:
             yield WEIGHTS, weights_content(weights.tensors)
             named[MODEL] = {"weights": True}
         named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
-        ways = [one.state() for one in self._strategies]
+        ways = [{**one.state(), "outer": one.outer.state()} for one in self._strategies]
         yield SHARED, state_content({"named": named, "ways": ways, "place": here})
 
     def _state_of(self, name: str, value: Any) -> Any:

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from volary.run.checkpoints import Manifest
 
 OPTIMIZER = "optimizer.pt"  # what one process writes that updates all parameters
+OUTER = "outer.pt"  # likewise, of the outer rule of local steps
 
 
-def optimizer_file(writer: str) -> str:
-    """The file of what `writer` updates, which is some of the parameters."""
-    return f"optimizer-{writer}.pt"
+def optimizer_file(writer: str, whole: str = OPTIMIZER) -> str:
+    """The file of what `writer` updates, which is some of the parameters. whole: OPTIMIZER or OUTER."""
+    return f"{whole.removesuffix('.pt')}-{writer}.pt"
 
 
 class OptimizerState:
@@ -82,9 +83,13 @@ class OptimizerState:
         return found
 
     @classmethod
-    def read(cls, folder: Path, manifest: Manifest) -> OptimizerState:
-        """All that is in the checkpoint in `folder`, whoever wrote which parts; tensors stay on the disk until used."""
-        files = [name for name in sorted(manifest.files) if name == OPTIMIZER or name.startswith("optimizer-")]
+    def read(cls, folder: Path, manifest: Manifest, whole: str = OPTIMIZER) -> OptimizerState:
+        """All that is in the checkpoint in `folder`, whoever wrote which parts; tensors stay on the disk until used.
+
+        whole: OPTIMIZER or OUTER.
+        """
+        parts = optimizer_file("", whole).removesuffix(".pt")
+        files = [name for name in sorted(manifest.files) if name == whole or name.startswith(parts)]
         return cls.from_plain(part for name in files for part in unpacked(folder / name, folder / name))
 
     @classmethod

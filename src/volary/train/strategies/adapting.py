@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from volary.exchange.choice.rows import StepEstimate
     from volary.train.agreement.votes import Agreed, Vote
     from volary.train.coordinator import LearnTask
+    from volary.train.strategies.averaging.local_steps import LocalSteps
     from volary.train.strategies.choosing import Chooser
-    from volary.train.strategies.local_steps import LocalSteps
     from volary.train.strategies.overlapping import Overlapping
 
     Plain: TypeAlias = AfterBackward | LocalSteps | Overlapping

@@ -9,14 +9,14 @@ from volary.consistency._base import Push
 from volary.errors import SettingError
 from volary.exchange.gradients.owned import OwnedValues
 from volary.exchange.overlap.kept_alone import KEPT_ALONE
-from volary.server.update_rule import MeanRule
 from volary.train.strategies import idle_settings
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
+from volary.train.strategies.averaging.gossip_steps import GossipSteps
+from volary.train.strategies.averaging.local_steps import LocalSteps
+from volary.train.strategies.averaging.outer_rule import outer_updating
 from volary.train.strategies.choosing import Chooser
 from volary.train.strategies.contribution import StepSettings, StrategySettings, differences, gradients
-from volary.train.strategies.gossip_steps import GossipSteps
-from volary.train.strategies.local_steps import LocalSteps
 from volary.train.strategies.overlapping import Overlapping
 from volary.train.strategies.single_worker import SingleWorker
 from volary.train.update.whole import WholeUpdate
@@ -106,8 +106,11 @@ def _local(
     update: Update | None,
 ) -> LocalSteps:
     when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
-    _tell(settings.recorder, group, contribution, f"by each worker; their mean is taken {when}")
-    return LocalSteps(contribution, settings, _whole(update, settings.recorder), MeanRule())
+    updating = outer_updating(settings.strategy.consistency)
+    outer = settings.state.outer.of(settings.module, updating)
+    taken = "their mean is taken" if updating is None else "the outer rule steps by their mean"
+    _tell(settings.recorder, group, contribution, f"by each worker; {taken} {when}")
+    return LocalSteps(contribution, settings, _whole(update, settings.recorder), outer)
 
 
 def _of(

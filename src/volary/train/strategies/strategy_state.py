@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from volary.exchange.compression.error_feedback import ErrorFeedback
+from volary.train.strategies.averaging.outer_rule import WorkersOuterRule
 from volary.train.strategies.comparison import Comparison
 
 if TYPE_CHECKING:
@@ -18,12 +19,14 @@ class StrategyState:
     """Representations are the same on all ranks, and in state.pt of a checkpoint; residuals are each rank's own.
 
     representations: by parameter, the name of the one that was chosen; empty before anything was. comparison: of the
-    best, while it lasts. told: warnings, and parameters that had no gradient, which are not said again.
+    best, while it lasts. outer: the outer rule of local steps, the same on all ranks, with a state of its own. told:
+    warnings, and parameters that had no gradient, which are not said again.
     """
 
     def __init__(self) -> None:
         self.representations: dict[str, str] = {}
         self.comparison: Comparison | None = None
+        self.outer = WorkersOuterRule()
         self.told: set[str] = set()
         self._residuals: Keeper | ErrorFeedback = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
 

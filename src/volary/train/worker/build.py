@@ -85,7 +85,7 @@ def assemble(
             recorder,
             own.part,
             network,
-            {**data.parts(), "best": best, "ways": state, **judged},
+            {**data.parts(), "best": best, "ways": state, "outer": state.outer, **judged},
             {RESIDUALS: state, **replica.own},
             Progress(data.feed, best, update.plateau, lambda text: recorder.event("warning", text=text)),
             updates_locally=consistency.at(0, 0.0).updates,

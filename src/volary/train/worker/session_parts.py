@@ -8,7 +8,7 @@ from volary.naming import named_buffers, named_parameters
 from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
 from volary.sharding.groups import LEADER
 from volary.train.agreement.first_state import DeferredTensors
-from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState, optimizer_file
+from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, optimizer_file
 from volary.train.state.rank_state import HELD, PRECISION, PerWorkerState, rank_states
 from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
 from volary.train.state.seeds import generators_state, restore_generators
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from volary.train.state.progress import Progress
     from volary.train.state.stateful import RankState, Stateful
     from volary.train.worker.saver import GroupSaver
+
+_OUTER = "outer"  # among the parts
 
 
 class SessionParts:
@@ -105,7 +107,10 @@ class SessionParts:
     def _alike(self) -> Iterator[tuple[str, Content]]:
         if not self._holdings.apart and self._scattered is None:
             yield WEIGHTS, weights_content(weights_of(self._module))
-        yield SHARED, state_content({name: part.state() for name, part in self._parts.items()})
+        states = {name: part.state() for name, part in self._parts.items()}
+        if outer := states.pop(_OUTER):
+            yield OUTER, state_content(outer)
+        yield SHARED, state_content(states)
         yield ROSTER, self._progress.packed(self._recorder.step)
 
     def _kept(self) -> Iterator[tuple[str, Content]]:
@@ -161,7 +166,8 @@ class SessionParts:
             known = unpacked(read(folder, manifest, SHARED), folder / SHARED)
         else:
             known = self._progress.parts(read(folder, manifest, ROSTER))
-        return {"update": OptimizerState.read(folder, manifest).plain(), **known}
+        rules = {"update": OPTIMIZER, _OUTER: OUTER}  # which servers write, too, each its slices
+        return {**{name: OptimizerState.read(folder, manifest, file).plain() for name, file in rules.items()}, **known}
 
     def _restore_own(self, manifest: Manifest, folder: Path) -> None:
         states = rank_states(folder, manifest, self._saver.rank, self._saver.size)

@@ -84,7 +84,7 @@ def serve(
                 shards={one.number: one.shard for one in slices},
             )
             host = Host(shard, slice_store, pulls=network.pulls, report=reports.send)
-            shard_writer = ShardWriter(number, network.layout, network.module, writer(remote, checkpoints))
+            shard_writer = ShardWriter(number, network, writer(remote, checkpoints))
             listener.open(host)
             try:
                 RosterOrders(

@@ -19,7 +19,9 @@ from volary.train.model import Model, build_model
 from volary.train.served.layout import Layout, cut_network, lay_out
 from volary.train.served.server.network_file import HERE, read_network
 from volary.train.served.server.rule import Clock, RateChanges, SessionUpdating
+from volary.train.state.optimizer_state import OPTIMIZER, OUTER
 from volary.train.state.seeds import seed_all
+from volary.train.strategies.averaging.outer_rule import outer_updating
 from volary.train.update.uncompiled import spare_the_compiler
 
 if TYPE_CHECKING:
@@ -30,12 +32,14 @@ if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
     from volary.server.shards.roster_listener import RosterListener
     from volary.session.spec import Session, Strategy
+    from volary.train.strategies.averaging.outer_rule import OuterUpdating
     from volary.train.update.optimizer_rule import Updating
 
 
 @dataclass(frozen=True)
 class ServedNetwork:
-    """A network on servers. updating: None if workers update, and servers add. pulls: codec of differences in pulls.
+    """A network on servers. updating: None if workers update, and servers add what these have changed, or
+    step by it as `outer` says. pulls: codec of differences in pulls.
 
     rates: how a session's learning rate changes while the run trains.
     """
@@ -43,8 +47,14 @@ class ServedNetwork:
     module: nn.Module
     layout: Layout
     updating: Updating | None
+    outer: OuterUpdating | None
     pulls: FrameCodec | None
     rates: RateChanges
+
+    @property
+    def remembered(self) -> str:
+        """The name of the file of what the rule of all parameters remembers, in a checkpoint."""
+        return OPTIMIZER if self.updating is not None else OUTER
 
     def codecs(self) -> list[FrameCodec]:
         """The codecs of all that travels, each once."""
@@ -66,7 +76,8 @@ def network_of(session: Session, model: Model, layout: Layout, rates: RateChange
     updating = None
     if session.strategy.consistency.pushes is not Push.DIFFERENCE:
         updating = SessionUpdating(session, Clock.of(session, model.samples), rates)
-    return ServedNetwork(model.module, layout, updating, _pulls(session.strategy), rates)
+    outer = outer_updating(session.strategy.consistency)
+    return ServedNetwork(model.module, layout, updating, outer, _pulls(session.strategy), rates)
 
 
 def awaited_network(
@@ -90,7 +101,8 @@ def awaited_network(
     if describe(layout.plans, layout.chunk_mb) != said.plan:
         raise SettingError("this network's gradients are cut otherwise on servers than on workers: please report it")
     local = strategy.consistency.pushes is Push.DIFFERENCE
-    return ServedNetwork(module, layout, None if local else said.optimizer, _pulls(strategy), RateChanges())
+    updating, outer = None if local else said.optimizer, outer_updating(strategy.consistency)
+    return ServedNetwork(module, layout, updating, outer, _pulls(strategy), RateChanges())
 
 
 def _pulls(strategy: Strategy) -> FrameCodec | None:

@@ -12,12 +12,10 @@ from volary.train.state.state_file import state_content
 from volary.train.state.weights import TensorSlice, weights_content, weights_file, weights_of
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from volary.run.content import Content
     from volary.server.protocol.slices import Slice
     from volary.server.shards.slice_store import SliceStore
-    from volary.train.served.layout import Layout
+    from volary.train.served.server.served_network import ServedNetwork
 
 
 class ShardWriter:
@@ -26,12 +24,11 @@ class ShardWriter:
     What no server keeps stands beside the first shard.
     """
 
-    def __init__(
-        self, number: int, layout: Layout, module: nn.Module, write: Callable[[int, str, Content], str]
-    ) -> None:
-        self._number, self._layout, self._write = number, layout, write
-        kept = {name for name, one in layout.tensors.items() if one.numel()}
-        self._rest = {name: one.clone() for name, one in weights_of(module).items() if name not in kept}
+    def __init__(self, number: int, network: ServedNetwork, write: Callable[[int, str, Content], str]) -> None:
+        self._number, self._layout, self._write = number, network.layout, write
+        self._remembered = network.remembered
+        kept = {name for name, one in self._layout.tensors.items() if one.numel()}
+        self._rest = {name: one.clone() for name, one in weights_of(network.module).items() if name not in kept}
 
     def write(self, slice_store: SliceStore, snapshot: int, step: int, shards: list[int]) -> dict[str, str]:
         """Write what is kept of these shards to the draft of checkpoint `step`; checksums by name. Raises OSError.
@@ -44,7 +41,7 @@ class ShardWriter:
         writer = f"server-{self._number}-shard-{'-'.join(map(str, shards))}"
         files: dict[str, Content] = {
             weights_file(writer): weights_content(self._rest if LEADER in shards else {}, tensors),
-            optimizer_file(writer): state_content(state.plain()),
+            optimizer_file(writer, self._remembered): state_content(state.plain()),
         }
         return write_files(self._write, step, files.items())
 

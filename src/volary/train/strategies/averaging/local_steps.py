@@ -119,7 +119,7 @@ class LocalSteps(Exchanging):
         if self._under_way is None:
             return
         self.contribution.keeper.settle()
-        for number, slot in enumerate(self.contribution.buckets.slots):
+        for number, slot in enumerate(self.contribution.slots):  # as the outer rule numbers them
             equal = self._equal[slot.name]
             self._outer.apply(number, [equal], SliceUpdate([slot.agreed], scale=self._under_way))
             slot.parameter.copy_(equal if changed is None else equal + changed[slot.name])
