@@ -36,7 +36,7 @@ OVERLAPPED = {"exchange": {"name": "allreduce", "route": "torch"}}  # a strategy
 def session(network: str, /, *, of: dict[str, Any] | None = None, **settings: Any) -> Session:
     """A session of `_user_code.py`'s network of that name on its points: 20 steps of 10 samples, or as told.
 
-    of: the network's own arguments.
+    of: the network's own arguments. chosen: which samples, and how often: folds, a split, sampling.
     """
     source = settings.pop("source", {"name": "points"})
     return Session(
@@ -46,6 +46,7 @@ def session(network: str, /, *, of: dict[str, Any] | None = None, **settings: An
             "batch_size": settings.pop("batch_size", 10),
             "batch": settings.pop("batch", "fixed"),
             "shuffle": settings.pop("shuffle", True),
+            **settings.pop("chosen", {}),
         },
         **{
             "optimizer": {"name": "sgd", "lr": 0.2, "momentum": 0.9},

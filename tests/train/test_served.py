@@ -49,6 +49,8 @@ def equal_ones() -> dict[str, Session]:
     loss = {"name": "cross_entropy", "metrics": ["f1", "confusion", "roc_auc"]}
     train, source = {"steps": 20, "histograms": "3 steps"}, {"name": "points_of_classes"}
     found["measured"] = session("Exact", source=source, loss=loss, evaluate={"every": "5 steps"}, train=train)
+    chosen = {"folds": 3, "sampling": {"by": "class"}}
+    found["drawn of folds"] = session("Exact", source=source, loss="cross_entropy", chosen=chosen)
     return found
 
 

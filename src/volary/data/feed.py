@@ -23,6 +23,8 @@ from volary.sharding.epochs import Epochs
 from volary.sharding.samples import UNDIVIDED, SampleShare
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from volary.data.samples import Samples
 
 
@@ -41,10 +43,11 @@ class Feed:
         share: SampleShare = UNDIVIDED,
         seed: int = 1,
         shuffle: bool = True,
+        weights: Tensor | None = None,
     ) -> None:
         """batch_size: samples of a step over all workers. share: this worker's of them.
 
-        The seed decides the order, together with the epoch.
+        The seed decides the order, together with the epoch. weights (n,): samples are drawn by these.
         """
         if batch_size < 1:
             raise SettingError(f"data.batch_size is {batch_size}; accepted: 1 or more")
@@ -65,7 +68,9 @@ class Feed:
         self._last_step: int | None = None
         self._last_end: tuple[int, int] | None = None  # epoch and position there, if that is known
         self._reader: SessionReader = (
-            data if isinstance(data, Stream) else SampleReader(data, batch_size, seed=seed, shuffle=shuffle)
+            data
+            if isinstance(data, Stream)
+            else SampleReader(data, batch_size, seed=seed, shuffle=shuffle, weights=weights)
         )
         self.samples = self._reader.length
         self.epochs = None if self.samples is None else Epochs(self.samples, batch_size)
@@ -184,6 +189,11 @@ class Feed:
                     f"{setting} is {mine[name]}, the checkpoint was written with {state[name]}: "
                     "the order of the samples would be another; accepted: the same value"
                 )
+        if state["shuffle"] != mine["shuffle"] and min(state["shuffle"], mine["shuffle"]) < 0:
+            raise DataError(
+                "samples are drawn by other weights than when the checkpoint was written, or not drawn: their order "
+                "would be another; accepted: the same data and data.sampling"
+            )
         if state["shuffle"] != mine["shuffle"]:
             raise DataError(
                 f"the data is shuffled in blocks of {mine['shuffle']}, the checkpoint was written with blocks of "

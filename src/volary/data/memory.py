@@ -17,6 +17,7 @@ class InMemory:
     scale and shift: fetched inputs are value * scale + shift; they broadcast over one input.
     length: pretend to have that many samples; sample i is row i % n. remarks: on what of the data is not read.
     columns: of a table, the names of the inputs. class_names: by number; none: classes are numbers.
+    weights (n,): by which samples may be drawn, if the data says so.
     """
 
     inputs: Tensor
@@ -28,6 +29,7 @@ class InMemory:
     remarks: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return self.inputs.shape[0] if self.length is None else self.length

@@ -37,17 +37,34 @@ def epoch_order(samples: int, seed: int, epoch: int, shuffle: bool) -> Tensor:
     return torch.randperm(samples, generator=seeded(seed, epoch))
 
 
-def order_of(samples: Samples, seed: int, epoch: int, shuffle: bool, batch_size: int) -> Order:
+def order_of(
+    samples: Samples, seed: int, epoch: int, shuffle: bool, batch_size: int, weights: Tensor | None = None
+) -> Order:
     """The order of an epoch of `samples`: in windows of blocks if they are stored in blocks.
 
-    Of samples that say how long they are, those of like length are in one batch of `batch_size`.
+    Of samples that say how long they are, those of like length are in one batch of `batch_size`. weights (n,): they are
+    drawn by these, and not shuffled.
     """
     block = samples.block if isinstance(samples, Stored) else 1
     if not shuffle:
         return epoch_order(len(samples), seed, epoch, shuffle)
-    order = Windows(len(samples), block, seed, epoch) if block > 1 else epoch_order(len(samples), seed, epoch, shuffle)
+    order: Order
+    if weights is not None:
+        order = drawn(weights, seed, epoch)
+    elif block > 1:
+        order = Windows(len(samples), block, seed, epoch)
+    else:
+        order = epoch_order(len(samples), seed, epoch, shuffle)
     lengths = lengths_of(samples)
     return order if lengths is None else Bucketed(order, lengths, batch_size, seed, epoch)
+
+
+def drawn(weights: Tensor, seed: int, epoch: int) -> Tensor:
+    """As many indices (n,) int64 as there are weights (n,), drawn with replacement, each in proportion to its own."""
+    ends = weights.to(torch.float64).cumsum(0)
+    places = torch.rand(len(weights), dtype=torch.float64, generator=seeded(seed, epoch, "drawn")) * ends[-1]
+    # a product may be rounded up to the very end, where those of weight 0 may be
+    return torch.searchsorted(ends, places, right=True).clamp(max=int(weights.nonzero()[-1]))
 
 
 class Windows:

@@ -47,7 +47,7 @@ class OrderReader(Protocol):
 
 class SessionReader(OrderReader, Protocol):
     """A reader of a session's data. length: of an epoch; None if nobody knows. scale: what makes inputs of what is
-    read. shuffled: samples of a block of the order; 0: as they come.
+    read. shuffled: samples of a block of the order; 0: as they come; below 0: of the weights that they are drawn by.
     """
 
     length: int | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from torch import Tensor
 
@@ -19,9 +20,20 @@ if TYPE_CHECKING:
 
 
 class SampleReader:
-    """See `volary.data.reader.SessionReader`. batch_size: of all workers, for samples of like length in one batch."""
+    """See `volary.data.reader.SessionReader`. batch_size: of all workers, for samples of like length in one batch.
 
-    def __init__(self, samples: Samples, batch_size: int, *, seed: int = 0, shuffle: bool = False) -> None:
+    weights (n,): samples are drawn by these.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        shuffle: bool = False,
+        weights: Tensor | None = None,
+    ) -> None:
         self.length: int | None = len(samples)
         self._source, self._seed, self._shuffle = samples, seed, shuffle
         self._stored = samples if isinstance(samples, Stored) else None
@@ -29,7 +41,9 @@ class SampleReader:
         block = self._stored.block if self._stored else 1
         # in buckets the order depends on what a batch is
         self.shuffled = 0 if not shuffle else block if lengths_of(samples) is None else batch_size
-        self._batch_size = batch_size
+        if weights is not None:
+            self.shuffled = -1 - crc32(weights.numpy().tobytes())
+        self._batch_size, self._weights = batch_size, weights
         self._orders: dict[int, Order] = {}
         self._announced: dict[SamplePlaces, Tensor] = {}  # what is read next, as announced to storage
         self._refused: tuple[SamplePlaces, Tensor] | None = None  # that for which there was no room
@@ -87,5 +101,7 @@ class SampleReader:
         if epoch not in self._orders:
             if len(self._orders) > (self._stored is not None):  # the next epoch is announced to storage, too
                 del self._orders[min(self._orders)]
-            self._orders[epoch] = order_of(self._source, self._seed, epoch, self._shuffle, self._batch_size)
+            self._orders[epoch] = order_of(
+                self._source, self._seed, epoch, self._shuffle, self._batch_size, self._weights
+            )
         return self._orders[epoch]

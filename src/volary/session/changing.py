@@ -29,6 +29,8 @@ FIXED = {
     "data.batch_size": _BATCHES,
     "data.batch": _BATCHES,
     "data.shuffle": _ORDER,
+    "data.sampling.by": _ORDER,
+    "data.sampling.classes": _ORDER,
     "data.folds": _PARTS,
     "data.fold": _PARTS,
     "data.split.validation": _PARTS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -51,6 +52,23 @@ class DataSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How often samples come. Drawn ones come with replacement, as many an epoch as there are samples."""
+
+    by: Literal["order", "class", "weight"] = "order"  # order: each once an epoch; class: drawn, each class as often as
+    # others; weight: drawn, each by its own weight, which the data says
+    classes: tuple[float, ...] = ()  # with class: how often each class comes, by number, compared to the others
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if self.classes and self.by != "class":
+            raise SettingError(f"classes is given, and by is {self.by!r}; accepted: with it by: class")
+        for value in self.classes:
+            require(0 <= value < inf, "classes", value, "0 or more for each class")
+        require(not self.classes or max(self.classes) > 0, "classes", 0, "above 0 for one class or more")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Data:
     """Training data: where samples come from, and how many make a step."""
 
@@ -61,6 +79,7 @@ class Data:
     split: DataSplit = field(default_factory=DataSplit)  # parts of a source that comes as one
     folds: int | None = None  # equal parts for cross-validation: each in turn is validation data, see `fold`
     fold: int | None = None  # which of the folds is, from 0; none: the first, and `volary sweep` trains all
+    sampling: Sampling = field(default_factory=Sampling)  # how often samples come
     pad: bool = False  # samples may differ in size: those that are smaller than others of their batch are filled up
     cache: Cache = field(default_factory=Cache)  # keeps what was read from files or a store
     skip_corrupt: float = (
@@ -73,6 +92,8 @@ class Data:
         require(0 <= self.skip_corrupt <= 1, "skip_corrupt", self.skip_corrupt, "0 to 1")
         largest, accepted = self.batch.largest(self.batch_size), f"at least batch_size, {self.batch_size}"
         require(largest >= self.batch_size, "batch.most", largest, accepted)
+        by = self.sampling.by
+        require(self.shuffle or by == "order", "sampling.by", by, "order, as shuffle is false and draws nothing")
         self._check_parts()
 
     @property

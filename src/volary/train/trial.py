@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.data.choosing.weights import weights_of
 from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
 from volary.data.remarks import remarks_of
@@ -73,6 +74,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         warnings += _memory(session, model.module, device, workers_here, started)
         if reason := _too_large(trained, device):
             return TrialResult([*warnings, reason])
+        weights_of(model.samples, session.data.sampling)
         numbers = _first_and_last(session, model.samples)
         inputs, targets = _read(session, model.samples, numbers)
         try:

@@ -27,6 +27,8 @@ class DataPart:
         self._stored = whole if isinstance(whole, Stored) else None
         self.class_names: tuple[str, ...] = tuple(getattr(whole, "class_names", ()))
         self.columns: tuple[str, ...] = tuple(getattr(whole, "columns", ()))
+        weights = getattr(whole, "weights", None)
+        self.weights: Tensor | None = None if weights is None else torch.as_tensor(weights)[numbers]
         if (lengths := lengths_of(whole)) is not None:
             self.lengths = lengths[numbers]
 

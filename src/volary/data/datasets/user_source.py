@@ -70,6 +70,7 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
 
     name: what to call it in a message. Raises DataError if it is neither, or empty.
     """
+    import torch
     from torch.utils.data import IterableDataset, TensorDataset
 
     from volary.data.datasets.stream import Stream
@@ -81,7 +82,14 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         _refuse_empty(dataset, name)
         inputs, targets = dataset.tensors
-        return InMemory(inputs, targets, _classes(dataset), class_names=_class_names(dataset))
+        weights = getattr(dataset, "weights", None)
+        return InMemory(
+            inputs,
+            targets,
+            _classes(dataset),
+            class_names=_class_names(dataset),
+            weights=None if weights is None else torch.as_tensor(weights),
+        )
     # asked first: torch's has a __getitem__ that only raises
     streams = isinstance(dataset, IterableDataset)
     if not streams and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
@@ -95,7 +103,10 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
 
 
 class MapSamples:
-    """Samples of a map-style data set: `dataset[i]` is a pair of tensors, arrays or numbers."""
+    """Samples of a map-style data set: `dataset[i]` is a pair of tensors, arrays or numbers.
+
+    weights, targets: of each sample, if the data set says them.
+    """
 
     block, scale = 1, None
     lengths: Tensor  # there if the data set says them, and samples may differ
@@ -105,6 +116,7 @@ class MapSamples:
         from volary.data.datasets.fetched_ahead import FetchedAhead
 
         self.classes, self.class_names = classes, _class_names(dataset)
+        self.weights, self.targets = getattr(dataset, "weights", None), getattr(dataset, "targets", None)
         self._dataset, self._name, self._collate = dataset, name, collate
         self._pad, self._check_filled = False, cast("Callable[[Tensor], None] | None", None)
         # one is read now: its shape is needed before the first step

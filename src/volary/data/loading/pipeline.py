@@ -154,7 +154,11 @@ class Pipeline:
 
     def renumbered(self, numbers: Tensor, class_names: tuple[str, ...]) -> Pipeline:
         """Renumber these very samples, of which nothing was fetched yet, and return them."""
-        self.targets = renumber(self.targets, numbers)
+        if self.targets.is_floating_point():  # of each label whether it is there
+            labels = self.targets.new_zeros(len(self), len(class_names))
+            self.targets = labels.index_copy(1, numbers, self.targets)
+        else:
+            self.targets = renumber(self.targets, numbers)
         self.classes, self.class_names = len(class_names), class_names
         return self
 

@@ -30,6 +30,7 @@ class CsvTable:
     target: str  # the column that is to be predicted
     columns: tuple[str, ...] = ()  # the columns of inputs, all numbers; none: all of the training part but the target
     kind: str = "class"  # of the target; class: numbers from 0 or names, number: any number
+    weight: str = ""  # a column of train that is no input, but how often each row comes: data.sampling.by
     separator: str = ","  # one character between two values
     standardise: bool = True  # whether columns get mean 0 and standard deviation 1 over the training part
     missing: str = "refuse"  # refuse a missing value, skip its row, or take the mean of the training part's column
@@ -42,6 +43,8 @@ class CsvTable:
             raise SettingError(f"kind is {self.kind!r}; accepted: class, number")
         if len(self.separator) != 1 or self.separator in '"\r\n':
             raise SettingError(f"separator is {self.separator!r}; accepted: one character, no quote and no line end")
+        if self.weight and self.weight in (self.target, *self.columns):
+            raise SettingError(f"weight is {self.weight!r}, the target or an input; accepted: another column, or none")
         if self.target in self.columns:
             raise SettingError(f"columns has the target {self.target!r}; accepted: other columns")
         if len(set(self.columns)) < len(self.columns):
@@ -87,9 +90,10 @@ class CsvTable:
 
         values = standardised(table.inputs, training.inputs) if self.standardise else table.inputs
         inputs = torch.from_numpy(as_float32(values, table.place_of))
+        weights = None if table.weights is None else torch.tensor(table.weights)
         if table.numbers is not None:
             targets = torch.from_numpy(as_float32(table.numbers, table.target_place_of)).unsqueeze(1)
-            return InMemory(inputs, targets, remarks=table.remarks, columns=table.columns)
+            return InMemory(inputs, targets, remarks=table.remarks, columns=table.columns, weights=weights)
         labels = Labels(labelled.texts, str(self.train), labelled.name_of)
         targets = torch.from_numpy(labels.numbered(table.texts, table.name_of))
         return InMemory(
@@ -99,16 +103,21 @@ class CsvTable:
             remarks=table.remarks,
             columns=table.columns,
             class_names=labels.names,
+            weights=weights,
         )
 
     def _read(self, split: Split) -> TableRows:
         file, columns = self._file(split)
-        return file.read(self.target, columns, numeric=self.kind == "number", lenient=self.missing != "refuse")
+        numeric, lenient = self.kind == "number", self.missing != "refuse"
+        if not self.weight or split == "test":
+            return file.read(self.target, columns, numeric=numeric, lenient=lenient)
+        file.inputs(self.target, (self.weight,))
+        return file.read(self.target, (*columns, self.weight), numeric=numeric, lenient=lenient).weighted()
 
     def _file(self, split: Split) -> tuple[CsvFile, tuple[str, ...]]:
         """The part's table and the columns of inputs, which are those of the training part, in its order."""
         file = CsvFile.at(located(self.train), self.separator)
-        columns = file.inputs(self.target, self.columns)
+        columns = file.inputs(self.target, self.columns, self.weight)
         if split == "test":
             assert self.test is not None, "the session refuses it"
             file = CsvFile.at(located(self.test), self.separator)

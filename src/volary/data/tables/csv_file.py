@@ -38,12 +38,12 @@ class CsvFile:
         _, names = next(_rows(path, separator), (1, []))
         return cls(path, separator, tuple(name.strip() for name in names))
 
-    def inputs(self, target: str, columns: Sequence[str]) -> tuple[str, ...]:
-        """The columns of inputs: these, or else all but the target.
+    def inputs(self, target: str, columns: Sequence[str], beside: str = "") -> tuple[str, ...]:
+        """The columns of inputs: these, or else all but the target and the one `beside` it.
 
         Raises DataError for one that is not there, has no name, or whose name another one has, too.
         """
-        wanted = tuple(columns) or tuple(name for name in self.header if name != target)
+        wanted = tuple(columns) or tuple(name for name in self.header if name not in (target, beside))
         for name in (target, *wanted):
             if self.header.count(name) != 1:
                 raise self._not_one(name)

@@ -15,6 +15,7 @@ class TableRows:
     """Inputs (n, columns), NaN where a value is missing, and targets as texts, or else as numbers (n,).
 
     path: what to call it in a message. rows (n,): what each row is called by, and row_name calls it so.
+    weights (n,): by which rows may be drawn, if the table says so.
     """
 
     path: str
@@ -26,6 +27,7 @@ class TableRows:
     rows: NDArray[np.int64]
     row_name: Callable[[int], str]
     remarks: tuple[str, ...] = ()
+    weights: NDArray[np.floating[Any]] | None = None
 
     def name_of(self, row: int) -> str:
         """The name of a row: its file and line."""
@@ -40,6 +42,10 @@ class TableRows:
         """The name of a row's target."""
         return f"{self.name_of(row)}: {self.target}"
 
+    def weighted(self) -> TableRows:
+        """The same, with the last column of inputs as weights."""
+        return replace(self, columns=self.columns[:-1], inputs=self.inputs[:, :-1], weights=self.inputs[:, -1])
+
     def with_inputs(self, inputs: NDArray[np.floating[Any]], remark: str) -> TableRows:
         """The same rows with other inputs."""
         return replace(self, inputs=inputs, remarks=(*self.remarks, remark))
@@ -48,15 +54,13 @@ class TableRows:
         """The rows with these `numbers` (m,)."""
         texts = [self.texts[number] for number in numbers.tolist()] if self.texts else []
         targets = None if self.numbers is None else self.numbers[numbers]
-        return replace(self, inputs=self.inputs[numbers], texts=texts, numbers=targets, rows=self.rows[numbers])
+        weights = None if self.weights is None else self.weights[numbers]
+        inputs, rows = self.inputs[numbers], self.rows[numbers]
+        return replace(self, inputs=inputs, texts=texts, numbers=targets, rows=rows, weights=weights)
 
     def with_rows(self, kept: NDArray[np.bool_], remark: str) -> TableRows:
         """The rows that are `kept` (n,)."""
-        texts = [text for text, keep in zip(self.texts, kept.tolist(), strict=False) if keep]
-        numbers = None if self.numbers is None else self.numbers[kept]
-        remarks = (*self.remarks, remark)
-        inputs, rows = self.inputs[kept], self.rows[kept]
-        return replace(self, inputs=inputs, texts=texts, numbers=numbers, rows=rows, remarks=remarks)
+        return replace(self.only(np.flatnonzero(kept)), remarks=(*self.remarks, remark))
 
 
 def standardised(inputs: NDArray[Any], training: NDArray[Any]) -> NDArray[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from volary.data.choosing.weights import weights_of
 from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed, one_pass
 from volary.sharding.samples import UNDIVIDED, SampleShare
@@ -65,7 +66,10 @@ class RankData:
         self.corrupt = Corrupt(length, data.skip_corrupt, recorder, bulletin)
         samples = readable(session, model.samples, self.corrupt.tell)
         watch_queue(recorder, model.samples)
-        self.feed = Feed(samples, data.batch_size, share=share, seed=session.train.seed, shuffle=data.shuffle)
+        weights = weights_of(model.samples, data.sampling)
+        self.feed = Feed(
+            samples, data.batch_size, share=share, seed=session.train.seed, shuffle=data.shuffle, weights=weights
+        )
         self.steps = session.train.steps or self.feed.steps_in(session.train.epochs or 0)
         self.steps_per_epoch = self.feed.steps_per_epoch or self.steps
         self.feed.limit(self.steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from volary.data.choosing.weights import weights_of
 from volary.data.datasets.stream import Stream
 from volary.data.sample_names import called
 from volary.data.sample_reader import SampleReader
@@ -35,6 +36,7 @@ class WorkerData:
         self.samples = _indexed(session, model.samples, teller(recorder, "train"))
         evaluates = session.evaluate.every.unit != "never"
         self.validation = _indexed(session, model.validation, teller(recorder, "test")) if evaluates else None
+        self._weights = weights_of(model.samples, session.data.sampling)
         watch_queue(recorder, model.samples)
         self.called = partial(called, self.samples)
         self.clock = Clock.of(session, self.samples)
@@ -42,7 +44,9 @@ class WorkerData:
     def reader(self, network: TrainedNetwork) -> SessionPortions:
         """Return the reader of portions that `network` learns from."""
         data, settings = self._session.data, self._session.train
-        reader = SampleReader(self.samples, data.batch_size, seed=settings.seed, shuffle=data.shuffle)
+        reader = SampleReader(
+            self.samples, data.batch_size, seed=settings.seed, shuffle=data.shuffle, weights=self._weights
+        )
         reads = Reads(self.samples, self._recorder)
         return SessionPortions(reader, data.batch_size, settings.accumulate, network, reads)
 
