@@ -261,6 +261,19 @@ def test_scores_with_the_classes_second_as_torch_has_it_are_the_same_scores(
         criterion.check("mine", turned, places[1:], 6)
 
 
+def test_an_image_of_one_pixel_is_the_scores_of_its_sample() -> None:
+    criterion, output, target = loss("cross_entropy"), scores(6, 5), classes(6)
+    pixel = output[:, :, None, None]
+    torch.testing.assert_close(criterion(pixel, target), criterion(output, target))
+    torch.testing.assert_close(criterion.totals(pixel, target), criterion.totals(output, target))
+    for shape in ((), None):
+        criterion.check("mine", pixel, shape, 5)
+    with pytest.raises(SettingError, match="gives 5 outputs but the data has 6 classes"):
+        criterion.check("mine", pixel, (), 6)
+    with pytest.raises(SettingError, match=r"gives shape \(samples, 5, 1, 2\); cross_entropy takes"):
+        criterion.check("mine", pixel.expand(6, 5, 1, 2), (), 5)
+
+
 def test_as_many_positions_as_classes_are_read_with_the_classes_last() -> None:
     output, target = scores(3, 5, 5), classes(3, 5)
     expected = functional.cross_entropy(output.flatten(0, 1), target.flatten())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from network.caffe._nets import SAMPLES
+from network.caffe._nets import SAMPLES, SHARED
 from train._served import served
 from train._training import trained
 from train.test_served import over
@@ -141,3 +142,38 @@ def test_two_workers_and_two_workers_over_two_servers_learn_what_one_does(digits
     alone = trained(0, 1, one, "alone").parameters
     equal(workers(2, on_workers, replace(one, strategy=Strategy(workers=2)))[0], alone)
     equal(workers(4, on_servers, over(one, 2, 2))[0].parameters, alone)
+
+
+IMPORTED = {
+    "lenet/lenet_train_test.prototxt": [1, 28, 28],
+    "cifar10_quick/cifar10_quick_train_test.prototxt": [3, 32, 32],
+    "cifar10_quick/v1_cifar10_quick_train_test.prototxt": [3, 32, 32],
+    "bvlc_alexnet/train_val.prototxt": [3, 227, 227],
+    "bvlc_reference_caffenet/train_val.prototxt": [3, 227, 227],
+    "squeezenet_v1.1/train_val.prototxt": [3, 227, 227],
+}
+
+
+@pytest.mark.slow  # networks of up to 61 million parameters
+@pytest.mark.skipif(not (SHARED / "caffe").is_dir(), reason="there is no ../shared/caffe beside the checkout")
+@pytest.mark.parametrize("name", IMPORTED)
+def test_a_network_of_somebody_else_s_learns_on_two_workers_what_it_learns_on_one(workers, name):
+    """Without dropout, whose masks each worker draws for its own samples."""
+    text = (SHARED / "caffe" / name).read_text()
+    Path("net.prototxt").write_text(re.sub(r"dropout_ratio: *[0-9.]+", "dropout_ratio: 0", text))
+    one = Session(
+        network={"name": "caffe", "caffe": "net.prototxt"},
+        data={
+            "source": {"name": "synthetic", "shape": IMPORTED[name], "classes": 10, "samples": 16},
+            "batch_size": 4,
+        },
+        optimizer={"name": "sgd", "lr": 1e-4, "momentum": 0.9},
+        train={"steps": 3, "seed": 1},
+        evaluate={"every": "never"},
+    )
+    alone = trained(0, 1, one, "alone").parameters
+    found = workers(2, on_workers, replace(one, strategy=Strategy(workers=2)))[0]
+    for parameter, value in alone.items():
+        torch.testing.assert_close(
+            found[parameter], value, rtol=1e-3, atol=1e-6, msg=lambda t, n=parameter: f"{n}: {t}"
+        )

@@ -22,6 +22,7 @@ Output = Tensor | tuple[Tensor, ...]
 class Classification:
     """Scores (samples, classes) with targets (samples,), or one score for each class at each position of a sequence.
 
+    Scores may have sides of 1 behind the classes, as the last layer of a convolutional network gives them.
     Sequences: (samples, time, classes), or torch's own order (samples, classes, time), with targets (samples, time).
     What fits both, as there are as many positions as classes, is read as (samples, time, classes).
     A tuple of scores is an answer followed by auxiliary answers, which the loss counts at `auxiliary_weight`.
@@ -89,11 +90,8 @@ class Classification:
         Raises SettingError.
         """
         for answer in _answers(output, network):
-            shape = tuple(answer.shape)
-            fits = len(shape) in (2, 3)
-            if target_shape is not None:
-                shape = tuple(classes_last(answer, target_shape).shape)
-                fits = shape[1:-1] == target_shape and len(shape) > 1
+            shape = tuple(classes_last(answer, target_shape or ()).shape)
+            fits = len(shape) in (2, 3) if target_shape is None else shape[1:-1] == target_shape and len(shape) > 1
             if not fits:
                 takes = "(samples, classes), (samples, time, classes) or (samples, classes, time)"
                 targets = "" if target_shape is None else f"; the data's targets have {described(target_shape)}"
@@ -107,7 +105,12 @@ class Classification:
 
 
 def classes_last(scores: Tensor, target_shape: tuple[int, ...]) -> Tensor:
-    """Scores (samples, ..., classes) for targets of `target_shape` each; (samples, classes, ...) is turned round."""
+    """Scores (samples, ..., classes) for targets of `target_shape` each; (samples, classes, ...) is turned round.
+
+    An image of one pixel, (samples, classes, 1, 1), is the scores of its sample: convolutional networks end so.
+    """
+    if target_shape == () and scores.dim() > 2 and set(scores.shape[2:]) == {1}:
+        return scores.flatten(1)
     turned = tuple(scores.shape[1:-1]) != target_shape and tuple(scores.shape[2:]) == target_shape
     return scores.movedim(1, -1) if turned and scores.dim() > 2 else scores
 
