@@ -13,6 +13,9 @@ from torch.nn import functional
 from volary.errors import SettingError, TargetError
 from volary.network import Loss, build_loss
 from volary.network.losses import ROOM
+from volary.network.losses.cross_entropy import CrossEntropy
+from volary.network.losses.mse import MeanSquaredError
+from volary.network.losses.weighted import LossTerm
 
 DOCS = Path(__file__).parents[2] / "docs" / "networks.md"
 
@@ -29,10 +32,13 @@ def classes(*shape: int, below: int = 5) -> Tensor:
     return torch.randint(below, shape, generator=torch.Generator().manual_seed(2))
 
 
+NEEDED = {"weighted": {"parts": (LossTerm(loss=CrossEntropy()),)}}
+
+
 @pytest.mark.parametrize("name", ROOM.names())
 def test_every_loss_is_documented_and_a_criterion(name: str) -> None:
     assert re.search(rf"^\| `{name}` \|", DOCS.read_text(), re.MULTILINE), f"docs/networks.md has no row for {name}"
-    settings = ROOM.load(name)()
+    settings = ROOM.load(name)(**NEEDED.get(name, {}))
     assert isinstance(settings, Loss)
     criterion = settings.build()
     assert criterion.metric in criterion.measured
@@ -287,3 +293,87 @@ def test_a_tuple_that_is_not_all_scores_is_refused() -> None:
         loss("cross_entropy").check("mine", (torch.empty(2, 5), torch.empty(2, 5, 3)), (), 5)
     with pytest.raises(SettingError, match="network 'mine' gives a tuple of 2; mse takes a tensor"):
         loss("mse").check("mine", (torch.empty(2, 3), torch.empty(2, 3)), (3,), None)
+
+
+# Weights of classes
+
+WEIGHTS = (0.5, 2.0, 0.0, 1.0, 3.0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_weights_of_classes_are_those_of_torch_and_add_up_over_parts_of_a_batch(smoothing: float) -> None:
+    output, target = scores(9, 5).double(), classes(9)
+    target[4] = -100
+    weight = torch.tensor(WEIGHTS, dtype=torch.float64)
+    expected = functional.cross_entropy(output, target, weight, label_smoothing=smoothing)
+    criterion = loss("cross_entropy", class_weights=WEIGHTS, label_smoothing=smoothing)
+    torch.testing.assert_close(criterion(output, target), expected)
+    parts = [(output[start : start + 3], target[start : start + 3]) for start in (0, 3, 6)]
+    counted = [criterion.counted(part) for _, part in parts]
+    whole = sum(criterion(*part) * count for part, count in zip(parts, counted, strict=True) if count)
+    torch.testing.assert_close(whole / sum(counted), expected)
+    totals = sum(criterion.totals(*part) for part in parts)
+    figures = criterion.figures(totals)
+    assert figures["loss"] == pytest.approx(expected.item())
+    assert figures["accuracy"] == (output.argmax(1) == target).sum().item() / 8
+
+
+@pytest.mark.parametrize("weights", [(), WEIGHTS])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_loss_of_shares_of_classes_is_made_of_those_of_the_classes(weights: Any, smoothing: float) -> None:
+    criterion = loss("cross_entropy", class_weights=weights, label_smoothing=smoothing, auxiliary_weight=0.5)
+    output, one, two = scores(6, 5).double(), classes(6), classes(6).roll(1)
+    shares = 0.7 * functional.one_hot(one, 5).double() + 0.3 * functional.one_hot(two, 5).double()
+    counts = 0.7 * criterion.counted(one), 0.3 * criterion.counted(two)
+    expected = (criterion(output, one) * counts[0] + criterion(output, two) * counts[1]) / sum(counts)
+    assert criterion.counted(shares) == pytest.approx(sum(counts))
+    torch.testing.assert_close(criterion(output, shares), expected)
+    torch.testing.assert_close(criterion((output, output), shares), 1.5 * expected)
+
+
+def test_weights_of_classes_that_cannot_be_are_refused() -> None:
+    for weights in ((1.0, -1.0), (0.0, 0.0)):
+        with pytest.raises(SettingError, match="a number from 0 for each class, and one above 0"):
+            CrossEntropy(class_weights=weights)
+    with pytest.raises(SettingError, match=r"class_weights has 5 numbers, and network 'net' gives 4 outputs"):
+        loss("cross_entropy", class_weights=WEIGHTS).check("net", scores(2, 4), (), None)
+
+
+# Several losses
+
+
+def several(*terms: LossTerm) -> Any:
+    return loss("weighted", parts=terms)
+
+
+def test_several_losses_are_added_with_their_weights_and_measured_one_by_one() -> None:
+    smooth = CrossEntropy(label_smoothing=0.3)
+    both = several(LossTerm(loss=CrossEntropy()), LossTerm(loss=smooth, weight=0.5, output=1))
+    outputs, target = (scores(6, 5), -scores(6, 5)), classes(6)
+    parts = CrossEntropy(auxiliary_weight=0.3).build()(outputs, target), smooth.build()(outputs[1], target)
+    torch.testing.assert_close(both(outputs, target), parts[0] + 0.5 * parts[1])
+    whole = both.figures(both.totals(outputs, target))
+    halves = both.totals((outputs[0][:2], outputs[1][:2]), target[:2])
+    halves = halves + both.totals((outputs[0][2:], outputs[1][2:]), target[2:])
+    assert both.figures(halves) == pytest.approx(whole)
+    assert list(whole) == ["loss", "cross_entropy", "accuracy", "cross_entropy_1"]
+    assert whole["loss"] == pytest.approx(whole["cross_entropy"] + 0.5 * whole["cross_entropy_1"])
+    assert (both.metric, both.higher_is_better) == ("accuracy", True)
+
+
+def test_several_losses_are_means_over_what_the_first_counts_in_any_cut_of_a_batch() -> None:
+    both = several(LossTerm(loss=CrossEntropy(class_weights=WEIGHTS)), LossTerm(loss=CrossEntropy(), weight=2.0))
+    output, target = scores(9, 5).double(), classes(9)
+    target[:4] = -100
+    cut = [(output[start : start + 3], target[start : start + 3]) for start in (0, 3, 6)]
+    added = sum(both(*part) * both.counted(part[1]) for part in cut if both.counted(part[1]))
+    torch.testing.assert_close(added / both.counted(target), both(output, target))
+
+
+def test_several_losses_that_cannot_be_are_refused() -> None:
+    with pytest.raises(SettingError, match="parts is an empty list"):
+        ROOM.load("weighted")()
+    with pytest.raises(SettingError, match="the first weight is 0"):
+        ROOM.load("weighted")(parts=(LossTerm(loss=MeanSquaredError(), weight=0.0),))
+    with pytest.raises(SettingError, match="output is 2, and the network gives 1; accepted: 0 to 0"):
+        several(LossTerm(loss=MeanSquaredError(), output=2)).check("net", scores(2, 4), (4,), None)

@@ -39,6 +39,13 @@ def build_loss(
     return UserLoss(_callable(loss, called), named)
 
 
+def build_setting(setting: Any) -> Criterion:
+    """The criterion of a session's loss: a file of losses/, or a reference to a user's own. Raises as `build_loss`."""
+    if isinstance(setting, Loss):
+        return setting.build()
+    return build_loss(setting.load(), arguments=setting.arguments, name=setting.name)
+
+
 def _of_torch(loss: object) -> bool:
     return str(getattr(loss, "__module__", "")).startswith("torch.nn.")
 

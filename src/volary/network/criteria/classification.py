@@ -7,12 +7,11 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, log_softmax
 
 from volary.errors import SettingError, TargetError
 from volary.network.criteria.fit import described, main_output
 from volary.network.criteria.measures import Measures
-from volary.network.metrics._base import Metric
 
 BESIDE = ("accuracy", "perplexity")  # measured whatever decides
 IGNORED = -100  # torch counts such a target for nothing
@@ -26,20 +25,26 @@ class Classification:
     Sequences: (samples, time, classes), or torch's own order (samples, classes, time), with targets (samples, time).
     What fits both, as there are as many positions as classes, is read as (samples, time, classes).
     A tuple of scores is an answer followed by auxiliary answers, which the loss counts at `auxiliary_weight`.
-    ignore_index: a target that counts for nothing, beside IGNORED, which never does.
+    ignore_index: a target that counts for nothing, beside IGNORED, which never does. class_weights: how much a target
+    of each class counts; none: all alike. Targets may also be shares of the first classes (samples, classes), of which
+    a sample may have less than 1 in all.
     """
+
+    takes_shares = True
 
     def __init__(
         self,
+        measures: Measures,
         label_smoothing: float,
         auxiliary_weight: float,
-        metric: str,
-        metrics: Sequence[Metric] = (),
         ignore_index: int = IGNORED,
+        class_weights: Sequence[float] = (),
     ) -> None:
         self.label_smoothing, self._ignore_index = label_smoothing, ignore_index
         self.auxiliary_weight = auxiliary_weight
-        self._measures = Measures(metric, metrics, BESIDE)
+        self._weights = torch.tensor(class_weights, dtype=torch.float64) if class_weights else None
+        self._cast = self._weights
+        self._measures = measures
         self.metric = self._measures.metric
         self.higher_is_better = self._measures.higher_is_better
 
@@ -57,15 +62,50 @@ class Classification:
         if not isinstance(output, Tensor):
             answer, *others = (self(each, target) for each in output)
             return torch.stack([answer, *(self.auxiliary_weight * other for other in others)]).sum()
+        if target.is_floating_point():
+            return self._of_shares(output, target)
         samples, target = len(target), self._kept(target)
         if output.dim() > 2:
             output, target = classes_last(output, tuple(target.shape[1:])).flatten(0, -2), target.flatten()
         with _named(output, target, samples):
-            return cross_entropy(output, target, label_smoothing=self.label_smoothing)
+            return cross_entropy(output, target, self._weight(output), label_smoothing=self.label_smoothing)
+
+    def _of_shares(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean of the losses that each class alone would have as the target, each for its share."""
+        logs = log_softmax(output, 1)
+        of_each = self._of_each(target)
+        chosen = (of_each * logs[:, : target.shape[1]]).sum()
+        weight = self._weight(output)
+        spread = (logs if weight is None else logs * weight).mean(1) @ target.sum(1).to(logs.dtype)
+        return -((1 - self.label_smoothing) * chosen + self.label_smoothing * spread) / of_each.sum()
+
+    def _of_each(self, target: Tensor) -> Tensor:
+        """Shares (samples, classes), each times its class's weight."""
+        weight = self._weight(target)
+        return target if weight is None else target * weight[: target.shape[1]]
+
+    def _weight(self, like: Tensor) -> Tensor | None:
+        """The weights (classes,) in the type that a loss of scores `like` these, of any shape, is computed in."""
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        if self._cast is not None and (self._cast.dtype, self._cast.device) != (dtype, like.device):
+            assert self._weights is not None
+            self._cast = self._weights.to(like.device, dtype)
+        return self._cast
 
     def counted(self, target: Tensor) -> float:
-        """The targets that are not ignored."""
-        return float((self._kept(target) != IGNORED).sum())
+        """The targets that are not ignored, each with the weight of its class."""
+        if target.is_floating_point():
+            return float(self._of_each(target).sum())
+        return float(self._worth(self._kept(target)))
+
+    def _worth(self, kept: Tensor) -> Tensor:
+        """A scalar: how much of targets counts."""
+        there = kept[kept != IGNORED]
+        if self._weights is None:
+            return torch.tensor(there.numel(), device=kept.device)
+        weight = self._weights.to(kept.device, torch.float64)
+        # one that no score belongs to is for the loss itself to refuse
+        return weight[there[(there >= 0) & (there < len(weight))]].sum()
 
     def totals(self, output: Output, target: Tensor) -> Tensor:
         """Sums of the loss and of metrics, a row each, and how many targets are not ignored."""
@@ -73,8 +113,10 @@ class Classification:
         positions, samples = scores.dim() > 2, len(target)
         scores, target = scores.flatten(0, -2).float(), self._kept(target).flatten()
         with _named(scores, target, samples):
-            loss = cross_entropy(scores, target, reduction="sum", label_smoothing=self.label_smoothing)
-        return self._measures.totals(loss, scores, target, (target != IGNORED).sum(), positions=positions)
+            weight = self._weight(scores)
+            loss = cross_entropy(scores, target, weight, reduction="sum", label_smoothing=self.label_smoothing)
+        count = (target != IGNORED).sum()
+        return self._measures.totals(loss, scores, target, count, worth=self._worth(target), positions=positions)
 
     def _kept(self, target: Tensor) -> Tensor:
         """The targets, with IGNORED for each that counts for nothing."""
@@ -98,6 +140,11 @@ class Classification:
                 raise SettingError(
                     f"network {network!r} gives shape {described(tuple(answer.shape[1:]))}; cross_entropy takes "
                     f"{takes}{targets}"
+                )
+            if self._weights is not None and len(self._weights) != shape[-1]:
+                raise SettingError(
+                    f"loss.class_weights has {len(self._weights)} numbers, and network {network!r} gives {shape[-1]} "
+                    "outputs; accepted: a number for each"
                 )
             only_ignored = self._ignore_index + 1 == classes  # the highest label, of which there is no score
             if classes and shape[-1] < classes and not only_ignored:

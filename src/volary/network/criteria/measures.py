@@ -38,13 +38,23 @@ class Measures:
         """The names of the rows of totals, the loss's first; a metric has as many as it keeps sums."""
         return (LOSS, *(name for name, one in self._metrics.items() for _ in range(one.rows(self._classes))))
 
-    def totals(self, loss: Tensor, output: Tensor, target: Tensor, count: Tensor, *, positions: bool = False) -> Tensor:
+    def totals(
+        self,
+        loss: Tensor,
+        output: Tensor,
+        target: Tensor,
+        count: Tensor,
+        *,
+        worth: Tensor | None = None,
+        positions: bool = False,
+    ) -> Tensor:
         """(len(names), 2), float64: the sums of loss and metrics, each beside `count`, a scalar.
 
-        loss: its sum. output, target: as `Metric.sums` takes them. positions: whether they are of sequences; a metric
+        loss: its sum, of what counts `worth`, a scalar (None: `count`). output, target: as `Metric.sums` takes them.
+        positions: whether they are of sequences; a metric
         of positions counts nothing elsewhere, unless it was asked for.
         """
-        parts = [_beside(loss.reshape(1), count)]
+        parts = [_beside(loss.reshape(1), count if worth is None else worth)]
         for name, metric in self._metrics.items():
             if positions or metric.outputs != "positions" or name in self._asked:
                 parts.append(_beside(metric.sums(output, target, self._classes), count))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import CrossEntropyLoss
+from torch.nn.functional import cross_entropy
 
 from volary.errors import SettingError
 from volary.network.criteria.counting import counter_of
@@ -38,6 +41,12 @@ class UserLoss:
 
     def suit(self, classes: int) -> None:
         """Nothing, as there is no metric beside the loss."""
+
+    @property
+    def takes_shares(self) -> bool:
+        """Whether targets may be shares of classes: those of torch's cross-entropy may."""
+        function = self.function.func if isinstance(self.function, partial) else self.function
+        return function is cross_entropy or isinstance(function, CrossEntropyLoss)
 
     @property
     def counts(self) -> bool:

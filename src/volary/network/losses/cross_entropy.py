@@ -18,6 +18,7 @@ class CrossEntropy(Loss):
 
     label_smoothing: float = 0.0  # share of the target's weight that is spread over all classes, in [0, 1)
     auxiliary_weight: float = 0.3  # weight of the auxiliary heads' losses, for networks that have such heads
+    class_weights: tuple[float, ...] = ()  # of the classes, in their order: how much a target of each counts
     ignore_index: int = -100  # a target that counts for nothing, beside -100, which never does
     metric: str = "accuracy"  # what decides which checkpoint is the best: loss, or a metric of classes
     metrics: tuple[Annotated[Any, Choice("volary.network.metrics")], ...] = ()  # others to measure, as [f1, confusion]
@@ -25,14 +26,21 @@ class CrossEntropy(Loss):
     def __post_init__(self) -> None:
         share("label_smoothing", self.label_smoothing)
         metrics(self.metric, self.metrics, ("classes", "positions"))
+        if any(one < 0 for one in self.class_weights) or (self.class_weights and not any(self.class_weights)):
+            accepted = "a number from 0 for each class, and one above 0"
+            raise SettingError(f"class_weights is {list(self.class_weights)}; accepted: {accepted}")
         if self.auxiliary_weight < 0:
             raise SettingError(f"auxiliary_weight is {self.auxiliary_weight}; accepted: from 0")
 
     def build(self) -> Criterion:
         """The criterion; see `volary.network.criteria.classification` for the shapes it takes."""
-        from volary.network.criteria.classification import Classification
+        from volary.network.criteria.classification import BESIDE, Classification
+        from volary.network.criteria.measures import Measures
 
-        return Classification(self.label_smoothing, self.auxiliary_weight, self.metric, self.metrics, self.ignore_index)
+        measures = Measures(self.metric, self.metrics, BESIDE)
+        return Classification(
+            measures, self.label_smoothing, self.auxiliary_weight, self.ignore_index, self.class_weights
+        )
 
 
 LOSS = CrossEntropy
