@@ -32,7 +32,7 @@ group: they are in one of torch. steps together: all workers share each batch. s
 alone. own loop: a loop of one's own trains so."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION = (Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition"))
-SCHEDULE = Choice("volary.train.schedules")
+OPTIMIZER, SCHEDULE = (Choice(f"volary.train.{room}") for room in ("optimizers", "schedules"))
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,7 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
 
 def of_session(session: Session) -> Iterator[Need]:
     """Yield what the other sections of a session need. Raises SettingError if the consistency model cannot do it."""
+    yield from _of_optimizer(session)
     train, data = session.train, session.data
     if SCHEDULE.name_of(type(session.schedule)) == "plateau" and session.evaluate.every.unit == "never":
         raise SettingError(
@@ -117,6 +118,9 @@ def of_session(session: Session) -> Iterator[Need]:
                 "its own: no step of all workers has a gradient whose norm could be found; accepted: train.clip_value, "
                 "or consistency=bsp"
             )
+    if train.clip_adaptive is not None:
+        value = f"{train.clip_adaptive:g}"
+        yield Need("train.clip_adaptive", value, "all sums", "train.clip_value, or partition=data")
     if train.precision != "fp32" and session.strategy.codec.needs_gradients:
         raise SettingError(
             f"train.precision is {train.precision}, and codec {session.strategy.codec.name} sends vectors "
@@ -128,6 +132,30 @@ def of_session(session: Session) -> Iterator[Need]:
     if data.batch.largest(data.batch_size) != data.batch_size:
         yield Need("data.batch", "one that grows", "steps together", "fixed")
         yield Need("data.batch", "one that grows", "all parameters", "fixed, or partition.level=2")
+
+
+def _of_optimizer(session: Session) -> Iterator[Need]:
+    """Yield what the update rule needs. Raises SettingError for settings that it does not follow."""
+    optimizer, train = session.optimizer, session.train
+    if getattr(optimizer, "together", False):
+        name = OPTIMIZER.name_of(type(optimizer))
+        if train.parameters:
+            raise SettingError(
+                f"train.parameters is set, and optimizer {name} updates all parameters together; accepted: none of "
+                "them, or optimizer=adam"
+            )
+        if not session.strategy.consistency.at(0, 0.0).updates:
+            instead = "optimizer=adam, which updates each parameter by itself"
+            yield Need("optimizer", name, "whole gradient", instead)
+            yield Need("optimizer", name, "all sums", instead)
+    if getattr(optimizer, "first_rate_only", False):
+        name, schedule = OPTIMIZER.name_of(type(optimizer)), SCHEDULE.name_of(type(session.schedule))
+        if schedule != "constant" or str(getattr(session.schedule, "warmup", 0)) != "0":
+            what = schedule if schedule != "constant" else "constant with a warmup"
+            raise SettingError(
+                f"schedule is {what}, and optimizer {name} takes the learning rate for its first step alone; accepted: "
+                "schedule=constant, or optimizer=sgd"
+            )
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:

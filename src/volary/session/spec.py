@@ -58,6 +58,10 @@ class Train:
     accumulate: int = 1  # parts that a worker's share of a batch is computed in, to save memory
     clip_norm: float | None = None  # largest norm of the whole gradient; longer ones are scaled down
     clip_value: float | None = None  # largest magnitude of one value of the gradient
+    clip_adaptive: float | None = None  # largest norm of a unit's gradient, as a share of that of its weights
+    mix: tuple[
+        Annotated[Any, Choice("volary.train.mixing")], ...
+    ] = ()  # how samples are mixed; a batch by one of these
     parameters: tuple[ParameterFactors, ...] = ()  # factors of rate and decay by name; the first that fits counts
     on_nonfinite: Literal["stop", "skip"] = "stop"  # a NaN or infinite loss ends the run, or its update is left out
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared; also at the end
@@ -80,6 +84,7 @@ class Train:
         require(self.accumulate >= 1, "accumulate", self.accumulate, WHOLE)
         require(self.clip_norm is None or self.clip_norm > 0, "clip_norm", self.clip_norm, POSITIVE)
         require(self.clip_value is None or self.clip_value > 0, "clip_value", self.clip_value, POSITIVE)
+        require(self.clip_adaptive is None or self.clip_adaptive > 0, "clip_adaptive", self.clip_adaptive, POSITIVE)
 
     def __call__(self, **options: Any) -> Any:
         """Train the session that this section belongs to; what `volary.api.train(session, **options)` returns.

@@ -19,7 +19,9 @@ from volary.naming import named_parameters
 from volary.network import build, build_loss
 from volary.network.flow import Flow
 from volary.session.values.reference import UserObject, name_of
+from volary.train.data.mixed_batch import BatchMixing, mixing_of
 from volary.train.data.opening import open_data
+from volary.train.update.adaptive_clip import clip_by_weights
 from volary.train.update.parameter_factors import FactorsByName
 from volary.train.update.uncompiled import spare_the_compiler
 
@@ -52,6 +54,11 @@ class Model:
         names = DataNames.of(self.samples)
         opened = open_data(self.session, "test", self.criterion)
         return agreeing(opened, names, "the validation data", "the training data")
+
+    @cached_property
+    def mixing(self) -> BatchMixing | None:
+        """What mixes the samples of batches, if something does. Raises SettingError if they cannot be mixed."""
+        return mixing_of(self.session, self.samples, self.criterion, self.classes)
 
     @cached_property
     def positions(self) -> int:
@@ -87,12 +94,16 @@ class Model:
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """What a worker trains: the flow, where and how precisely it is computed, and what updates its parameters."""
+    """What a worker trains: the flow, where and how precisely it is computed, and what updates its parameters.
+
+    mixing: what becomes of batches before; None: nothing.
+    """
 
     flow: Flow
     device: torch.device
     precision: Precision
     update: Update
+    mixing: BatchMixing | None = None
 
 
 def build_model(session: Session, device: torch.device, begun_with: str = "") -> Model:
@@ -121,12 +132,14 @@ def update_rule(session: Session) -> tuple[Callable[[Sequence[str]], Build], boo
     """
     spare_the_compiler()
     build, elementwise = plain_rule(session.optimizer)
-    factors = FactorsByName.of(session)
+    factors, most = FactorsByName.of(session), session.train.clip_adaptive
 
     def building(names: Sequence[str]) -> Build:
-        return lambda tensors: factors.apply(build(tensors), names, tensors)
+        if most is None:
+            return lambda tensors: factors.apply(build(tensors), names, tensors)
+        return lambda tensors: clip_by_weights(factors.apply(build(tensors), names, tensors), most)
 
-    return building, elementwise
+    return building, elementwise and most is None
 
 
 def plain_rule(settings: Any) -> tuple[Build, bool]:

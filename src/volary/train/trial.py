@@ -75,6 +75,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         if reason := _too_large(trained, device):
             return TrialResult([*warnings, reason])
         weights_of(model.samples, session.data.sampling)
+        _ = model.mixing  # it may be refused
         numbers = _first_and_last(session, model.samples)
         inputs, targets = _read(session, model.samples, numbers)
         try:

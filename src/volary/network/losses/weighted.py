@@ -13,7 +13,7 @@ from volary.session.reading.choice import Choice
 
 @dataclass(frozen=True, kw_only=True)
 class LossTerm:
-    """One of them."""
+    """One of several losses, and how much it counts."""
 
     loss: Annotated[Any, Choice("volary.network.losses", user=True)]  # a loss
     weight: float = 1.0  # what it is multiplied by

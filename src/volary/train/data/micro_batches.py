@@ -17,10 +17,13 @@ def micro_batches(batch: Batch, pieces: int, network: TrainedNetwork, number: Ca
 
     number: the number in the data of the sample at a place of the batch.
     """
+    held = batch.to(network.device)
+    if network.mixing is not None:
+        batch = held = network.mixing(held)
     # counted where the targets are read: on another device that would be waited for
     counts = [network.flow.counted(part.targets) for part in batch.parts(pieces)]
     found, first = list[MicroBatch](), 0
-    for part, counted in zip(batch.to(network.device).parts(pieces), counts, strict=True):
+    for part, counted in zip(held.parts(pieces), counts, strict=True):
         numbered = _after(first, number)
         found.append(waiting(part.inputs, part.targets, part.count, counted, numbered))
         first += part.count

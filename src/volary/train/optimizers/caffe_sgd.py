@@ -36,7 +36,7 @@ class CaffeSgd:
         return int(self.momentum > 0)
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        from volary.train.update.caffe_momentum import CaffeMomentum
+        from volary.train.update.rules.caffe_momentum import CaffeMomentum
 
         return CaffeMomentum(parameters, **asdict(self))
 

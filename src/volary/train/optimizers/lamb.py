@@ -32,7 +32,7 @@ class Lamb:
         return 2
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        from volary.train.update.trust_ratio import LambRule
+        from volary.train.update.rules.trust_ratio import LambRule
 
         return LambRule(parameters, **asdict(self))
 

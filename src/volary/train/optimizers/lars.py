@@ -34,7 +34,7 @@ class Lars:
         return int(self.momentum > 0)
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        from volary.train.update.trust_ratio import LarsRule
+        from volary.train.update.rules.trust_ratio import LarsRule
 
         return LarsRule(parameters, **asdict(self))
 

@@ -40,7 +40,7 @@ class Muon:
         return 1  # of a matrix, as most values are
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        from volary.train.update.matrices_apart import MatricesApart
+        from volary.train.update.rules.matrices_apart import MatricesApart
 
         return MatricesApart(parameters, **asdict(self))
 

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 class Rprop:
     """The optimiser torch.optim.Rprop, with its defaults; for gradients of all samples, not of small batches.
 
-    The learning rate is the length of the first step; each value's later ones grow and shrink by themselves, and a
-    schedule does not change them.
+    The learning rate is the length of the first step; each value's later ones grow and shrink by themselves, so it
+    takes no schedule.
     """
 
     elementwise: ClassVar[bool] = True
+    first_rate_only: ClassVar[bool] = True
 
     lr: float = 0.01  # length of the first step
     etas: tuple[float, float] = (0.5, 1.2)  # a step's factors after the sign has changed, and while it stays

@@ -140,7 +140,7 @@ class SliceOptimizer:
         each, whole = dict[str, torch.Tensor](), dict[str, Any]()
         for key, entry in self.optimizer.state.get(values, {}).items():
             if not isinstance(entry, torch.Tensor):
-                whole[key] = entry
+                whole[key] = list(entry) if isinstance(entry, list) else entry  # the next step may make it longer
             elif self._elementwise and key != COUNTER and entry.shape == values.shape:
                 if copied or entry.stride() != values.stride():
                     entry = torch.empty_like(values, dtype=entry.dtype, requires_grad=False).copy_(entry)

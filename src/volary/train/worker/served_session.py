@@ -86,7 +86,7 @@ class _SessionWorker:
             recorder.note(**length, device=self.device, **model.facts())
         precision = Precision(session.train.precision, self.device)
         update = update_of(model, precision, data.clock.steps, data.clock.epochs.steps)
-        network = TrainedNetwork(model.flow("train"), self.device, precision, update)
+        network = TrainedNetwork(model.flow("train"), self.device, precision, update, model.mixing)
         worker = ServedWorker(
             member=self.member,
             strategy=session.strategy,
