@@ -19,7 +19,11 @@ from volary.train.model import build_model
 from volary.train.state.seeds import seed_all
 
 FEW = {"steps": 8}
-INSIDE: dict[str, Any] = {"tensor": 2, "pipeline": {"workers": 2, "micro_batches": 2}}
+INSIDE: dict[str, Any] = {
+    "tensor": 2,
+    "pipeline": {"workers": 2, "micro_batches": 2},
+    "hybrid": {"workers": 2, "scheme": 3},
+}
 
 
 def mesh(inside: str, **more: Any) -> dict[str, Any]:
@@ -39,11 +43,10 @@ def sessions(strategy: dict[str, Any]) -> dict[str, Session]:
     }
 
 
-def train_all(rank: int, world_size: int) -> dict[str, Trained]:
+def train_all(rank: int, world_size: int, name: str) -> dict[str, Trained]:
     return {
-        f"{inside}, {name}": trained(rank, world_size, one, f"{inside} {name}", disk=Quick())
-        for inside in (INSIDE if world_size > 1 else ["alone"])
-        for name, one in sessions(mesh(inside) if world_size > 1 else {}).items()
+        inside: trained(rank, world_size, sessions(mesh(inside) if inside else {})[name], f"in {inside}", disk=Quick())
+        for inside in (INSIDE if world_size > 1 else [""])
     }
 
 
@@ -57,15 +60,14 @@ def assert_part(found: Trained, alone: Trained, one: Session, rank: int, where: 
     assert_same(found, replace(alone, parameters=parts), own, where)
 
 
-def test_replicas_that_groups_hold_equal_one_device(workers, tmp_path, monkeypatch):
-    everyone = workers(4, train_all)
+@pytest.mark.parametrize("name", ["adam", pytest.param("clipped", marks=pytest.mark.slow)])
+def test_replicas_that_groups_hold_equal_one_device(workers, name, tmp_path, monkeypatch):
+    everyone = workers(4, train_all, name)
     monkeypatch.chdir(tmp_path)
-    alone = train_all(0, 1)
+    alone = train_all(0, 1, name)[""]
     for rank, found in enumerate(everyone):
         for inside in INSIDE:
-            for name, one in sessions(mesh(inside)).items():
-                where = f"{inside}, {name}"
-                assert_part(found[where], alone[f"alone, {name}"], one, rank, f"{where}, rank {rank}:")
+            assert_part(found[inside], alone, sessions(mesh(inside))[name], rank, f"{inside}, rank {rank}:")
 
 
 LOCAL = {"consistency": {"name": "local", "period": 2}}
@@ -106,7 +108,8 @@ def interrupted(rank: int, world_size: int, network: str, ways: dict[str, Any]) 
 @pytest.mark.parametrize(("network", "consistency"), [("Exact", {}), ("Dropping", {}), ("Dropping", LOCAL)])
 def test_a_mesh_goes_on_bit_for_bit_and_from_and_to_other_partitions(workers, network, consistency):
     """Dropout draws apart where layers are cut apart, so that losses are others then."""
-    ways = {inside: mesh(inside, **consistency) for inside in INSIDE} | {"data": {"workers": 4, **consistency}}
+    insides = [inside for inside in INSIDE if not consistency or inside != "hybrid"]
+    ways = {inside: mesh(inside, **consistency) for inside in insides} | {"data": {"workers": 4, **consistency}}
     everyone = workers(4, interrupted, network, ways)
     for rank, found in enumerate(everyone):
         for name, (whole, *resumed) in found.items():
@@ -127,7 +130,7 @@ def train_local(rank: int, world_size: int, strategy: dict[str, Any]) -> Trained
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inside", INSIDE)
+@pytest.mark.parametrize("inside", ["tensor", "pipeline"])
 def test_groups_that_take_local_steps_equal_workers_that_do(workers, inside):
     alone = workers(2, train_local, {"workers": 2})
     for rank, found in enumerate(workers(4, train_local, mesh(inside))):
@@ -138,7 +141,7 @@ def test_groups_that_take_local_steps_equal_workers_that_do(workers, inside):
     ("workers_wanted", "axes", "said"),
     [
         (3, {"data": 2, "tensor": 2}, r"axes.*\{data: 2, tensor: 2\}, which is 4 workers, and workers is 3; accepted"),
-        (4, {"data": 2, "sharded": 2}, "names 'sharded'; accepted: data, and one of tensor, pipeline, each with"),
+        (4, {"data": 2, "sharded": 2}, "names 'sharded'; accepted: data, and one of tensor, pipeline, hybrid, each"),
         (8, {"data": 2, "pipeline": 2, "tensor": 2}, "names pipeline and tensor; accepted: data, and one of"),
         (4, {"data": 2, "tensor": 0}, "gives tensor 0 workers; accepted: a whole number from 1"),
         (4, {"data": 2, "tensor": {"workers": 2, "scheme": 1}}, "gives tensor the setting 'scheme'; accepted: workers"),
@@ -154,12 +157,13 @@ def test_axes_that_cannot_be_are_refused_without_a_network(workers_wanted, axes,
 
 
 @pytest.mark.parametrize(
-    ("strategy", "said"),
+    ("inside", "strategy", "said"),
     [
-        ({"exchange": "server"}, "partition.*mesh, and"),
-        ({"consistency": "gossip"}, "with consistency=gossip each worker updates all parameters"),
+        ("tensor", {"exchange": "server"}, "partition.*mesh, and"),
+        ("tensor", {"consistency": "gossip"}, "with consistency=gossip each worker updates all parameters"),
+        ("hybrid", {"consistency": "local"}, "with consistency=local each worker updates all parameters"),
     ],
 )
-def test_what_does_not_go_with_a_mesh_is_refused(strategy, said):
+def test_what_does_not_go_with_a_mesh_is_refused(inside, strategy, said):
     with pytest.raises(SettingError, match=said):
-        session("Exact", strategy=mesh("tensor", **strategy))
+        session("Exact", strategy=mesh(inside, **strategy))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 DATA, WORKERS = "data", "workers"
-INSIDE = ("tensor", "pipeline")
+INSIDE = ("tensor", "pipeline", "hybrid")
 _ACCEPTED = f"data, and one of {', '.join(INSIDE)}, each with its number of workers: {{data: 2, pipeline: 2}}"
 
 
@@ -58,7 +58,8 @@ class TwoAxes(Partition):
 
     @property
     def local_steps(self) -> bool:
-        return True
+        """Groups whose workers have samples of their own keep step with each other in each batch."""
+        return self._inside.mesh(self._each).shares == 1
 
     def mesh(self, ranks: int) -> RankMesh:
         """Raises SettingError unless there are as many ranks as the axes have."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from volary.sharding.blocks import TensorBlock
-from volary.sharding.groups import RankMesh, leads
+from volary.sharding.groups import SAMPLES, RankMesh, leads
 from volary.sharding.ranges import Range
 from volary.sharding.samples import SampleShare
 
@@ -96,9 +96,10 @@ class Holdings:
         return {block.name: block for block, ranks in self.cut.items() if self.rank in ranks}
 
     @property
-    def alone(self) -> list[str]:
-        """The names of the tensors of which this rank has a block that no other rank has."""
-        return [block.name for block, ranks in self.cut.items() if list(ranks) == [self.rank]]
+    def kept_apart(self) -> list[str]:
+        """The names of the tensors of which this rank has a block that some of those it exchanges with do not have."""
+        everyone = next(ranks for ranks in self.mesh.groups(*SAMPLES) if self.rank in ranks)
+        return [block.name for block, ranks in self.cut.items() if self.rank in ranks and len(ranks) < len(everyone)]
 
     @property
     def kept_share(self) -> float:

@@ -74,6 +74,8 @@ def plan(
 def _kind(name: str, parameter: Parameter, representation: Representation) -> tuple[Any, ...]:
     """The traits that parameters of one bucket have in common; its representation first."""
     layer = name.rpartition(".")[0] if representation.by_layer else None
+    if not representation.travels:  # it leaves when it is there, and with it that it was used
+        layer = name
     return representation, parameter.dtype, parameter.device, layer
 
 

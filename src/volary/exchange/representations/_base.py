@@ -81,8 +81,8 @@ class Representation:
     name: short, for tables and checkpoints. by_layer: a layer's parameters have a bucket to themselves, whose gradients
     are formed block by block of what travelled; otherwise values travel chunk by chunk. whole_rows: servers keep whole
     rows of a parameter. frames: the codec whose frames travel, and whose residual is kept; None: nothing is encoded.
-    travels: at all; else each worker has the sums already. messages: of a chunk, that wait for each other on their way
-    through the workers.
+    travels: among all workers; else those that keep the same have the sums, or add them up. messages: of a chunk, that
+    wait for each other on their way through the workers.
     """
 
     by_layer: ClassVar[bool] = False

@@ -68,7 +68,7 @@ class StepSettings:
 class StrategySettings:
     """What stays when representations change. private: agreed gradients may be changed in place, by clipping.
 
-    alone: names of parameters of which this worker has a part that no other has. at_once: as of
+    kept_apart: as of `volary.sharding.holdings.Holdings`. at_once: as of
     `volary.partition._base.Part`.
     """
 
@@ -79,7 +79,7 @@ class StrategySettings:
     state: StrategyState
     private: bool
     steps: StepSettings
-    alone: Collection[str] = ()
+    kept_apart: Collection[str] = ()
     at_once: str = ""
 
 
@@ -110,7 +110,7 @@ class ContributionBuffers(Generic[Kind]):
         strategy, module = settings.strategy, settings.module
         self.group, self._recorder, self._owned = group, settings.recorder, settings.comm_setup.owned
         everyone = list(named_parameters(module))
-        self.alike = [parameter for name, parameter in everyone if name not in settings.alone]
+        self.alike = [parameter for name, parameter in everyone if name not in settings.kept_apart]
         trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
         plans = plan(trained, strategy.bucket_mb, representations)
         self._described = describe(plans, strategy.bucket_mb)

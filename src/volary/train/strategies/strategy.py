@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from volary.consistency._base import Push
 from volary.errors import SettingError
 from volary.exchange.gradients.owned import OwnedValues
-from volary.exchange.overlap.kept_alone import KEPT_ALONE
+from volary.exchange.overlap.kept_apart import KeptApart
 from volary.train.strategies import idle_settings
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
@@ -65,7 +65,7 @@ def build_strategy(
         owned = OwnedValues(part.holdings, frees=frees, once=update is not None, gathers=gathers)
     comm_setup = strategy.exchange.comm_setup(group, owned)
     settings = StrategySettings(
-        strategy, part.module, recorder, comm_setup, state, private, steps, part.holdings.alone, part.at_once
+        strategy, part.module, recorder, comm_setup, state, private, steps, part.holdings.kept_apart, part.at_once
     )
     if strategy.consistency.pushes is Push.PARAMETERS:
         gossip = GossipSteps(settings, group, _whole(update, recorder))
@@ -81,7 +81,8 @@ def build_strategy(
         own = group.within(f"plan {next(numbers)}")
         if strategy.consistency.pushes is Push.DIFFERENCE:
             return _local(differences(settings, chooser.representations(), own), settings, own, update)
-        representations = chooser.representations() | dict.fromkeys(settings.alone, KEPT_ALONE)
+        kept_apart = KeptApart.of_groups(part.holdings.mesh.groups("data"))
+        representations = chooser.representations() | dict.fromkeys(settings.kept_apart, kept_apart)
         return _of(gradients(settings, representations, own), settings, own, update, update or early)
 
     adapts = strategy.codec.chooses or warms_up
