@@ -29,7 +29,9 @@ from volary.session.values.reference import UserObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import nn
+    from torch import Tensor, nn
+
+    from volary.train.predicting.predictions import Predictions
 
 
 _SHOWN = 6  # metrics in a line
@@ -69,6 +71,19 @@ class Result:
         from volary.monitor.figure import figure
 
         return figure([self.directory, *(other.directory for other in beside)], names)
+
+    def predict(self, inputs: str | Path | Tensor, output: str | Path | None = None, **settings: Any) -> Predictions:
+        """Predict from inputs without targets: a file or folder, as the run's source reads it, or a tensor (n, ...).
+
+        output: a new file that ends in .csv, .jsonl, .npy or .parquet; None: values are kept in memory. A tensor is
+        given to the network as it is. settings: those of `volary.prediction.PredictionSettings`, as `layer="fc7"`,
+        `top=5`, `workers=2`. Raises BadInput for what cannot be predicted from.
+        """
+        from volary.prediction import PredictionSettings, predict
+
+        if unknown := sorted(settings.keys() - PredictionSettings.__annotations__):
+            raise TypeError(f"predict() got an unexpected keyword argument {unknown[0]!r}")
+        return predict(self.directory, inputs, None if output is None else Path(output), PredictionSettings(**settings))
 
     @cached_property
     def module(self) -> nn.Module:

@@ -36,11 +36,11 @@ def evaluate(run: RunDirectory, overrides: tuple[str, ...], trust: bool, which: 
     elif overrides:
         task = Session.read(run.session, overrides)
 
-    from volary.cli.command.checkpoint import choose
     from volary.monitor.parts import tables
     from volary.monitor.wording import number, place, whole
+    from volary.run.checkpoint_files.choice import choose
 
-    step = choose(run, which).step
+    step = choose(run, which, remark).step
 
     from volary.train import evaluate_run
 

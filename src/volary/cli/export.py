@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from volary.cli.command import arguments
-from volary.cli.command.output import new_file, say, say_json
+from volary.cli.command.output import new_file, remark, say, say_json
 from volary.errors import BadInput
 from volary.run.owner import refuse_foreign
 
@@ -33,15 +33,15 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
         _export_to_caffe(run, which, output, as_json)
         return
 
-    from volary.cli.command.checkpoint import choose
     from volary.monitor.outline import outline
     from volary.monitor.wording import size
+    from volary.run.checkpoint_files.choice import choose
     from volary.run.checkpoints import Checkpoints, read
     from volary.run.content import whole
     from volary.run.disk import Disk, replace_file
     from volary.run.labels import labelled
 
-    manifest = choose(run, which)
+    manifest = choose(run, which, remark)
     if outline(run.session).own_loop and WEIGHTS not in manifest.files:
         raise BadInput(f"{run.path} saved no network called model; accepted: a loop that calls worker.save(model=...)")
     file = new_file(output or Path(f"{run.name}-step-{manifest.step}.safetensors"), "--output")
@@ -63,12 +63,12 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
 
 def _export_to_caffe(run: RunDirectory, which: str | None, output: Path | None, as_json: bool) -> None:
     """The network as a prototxt file, and its weights as a caffemodel beside it."""
-    from volary.cli.command.checkpoint import choose
     from volary.monitor.outline import outline
+    from volary.run.checkpoint_files.choice import choose
 
     if outline(run.session).own_loop:
         raise BadInput(f"{run.path} is of a training loop of your own; accepted with --caffe: a run of a session")
-    step = choose(run, which).step
+    step = choose(run, which, remark).step
     file = output or Path(f"{run.name}-step-{step}.caffemodel")
     if file.suffix != ".caffemodel":
         raise BadInput(f"--output is {file}; accepted with --caffe: a file that ends in .caffemodel")

@@ -44,31 +44,34 @@ class Reorderable(Protocol):
 class DataNames:
     """classes: names in the order of their numbers; empty where the numbers are the names, as 0, 1, 2 are.
 
-    count: of classes; 0 if the data does not say. columns: of a table's inputs.
+    count: of classes; 0 if the data does not say. columns: of a table's inputs. statistics: of each, in the training
+    part, the mean and standard deviation that inputs are prepared by, if they are.
     """
 
     classes: tuple[str, ...] = ()
     count: int = 0
     columns: tuple[str, ...] = ()
+    statistics: tuple[tuple[float, float], ...] = ()
 
     @classmethod
     def of(cls, samples: Samples | Stream) -> DataNames:
         """The names that the samples have."""
         names = tuple(getattr(samples, "class_names", ()))
         classes = () if names == _numerals(len(names)) else names
-        return cls(classes, samples.classes or 0, tuple(getattr(samples, "columns", ())))
+        columns, statistics = (tuple(getattr(samples, name, ())) for name in ("columns", "statistics"))
+        return cls(classes, samples.classes or 0, columns, statistics)
 
     @classmethod
     def read(cls, text: str) -> DataNames:
         """Read names from what `text` gave; no names from nothing."""
         if not text:
             return cls()
-        classes, count, columns = json.loads(text)
-        return cls(tuple(classes), count, tuple(columns))
+        classes, count, columns, *rest = json.loads(text)  # a run of an older version says no statistics
+        return cls(tuple(classes), count, tuple(columns), tuple(map(tuple, rest[0] if rest else ())))
 
     def text(self) -> str:
         """All names as text, to keep with a run."""
-        return json.dumps([self.classes, self.count, self.columns])
+        return json.dumps([self.classes, self.count, self.columns, self.statistics])
 
     @property
     def all_classes(self) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ class InMemory:
     scale and shift: fetched inputs are value * scale + shift; they broadcast over one input.
     length: pretend to have that many samples; sample i is row i % n. remarks: on what of the data is not read.
     columns: of a table, the names of the inputs. class_names: by number; none: classes are numbers.
-    weights (n,): by which samples may be drawn, if the data says so.
+    weights (n,): by which samples may be drawn, if the data says so. statistics: of each column of the training part,
+    its mean and standard deviation, if inputs are prepared by them.
     """
 
     inputs: Tensor
@@ -30,6 +31,7 @@ class InMemory:
     columns: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     weights: Tensor | None = None
+    statistics: tuple[tuple[float, float], ...] = ()
 
     def __len__(self) -> int:
         return self.inputs.shape[0] if self.length is None else self.length
@@ -48,8 +50,9 @@ class InMemory:
         return replace(self, targets=targets, classes=len(class_names), class_names=class_names)
 
     def reordered(self, columns: tuple[str, ...]) -> InMemory:
-        inputs = self.inputs[:, [self.columns.index(name) for name in columns]]
-        return replace(self, inputs=inputs, columns=columns)
+        places = [self.columns.index(name) for name in columns]
+        statistics = tuple(self.statistics[place] for place in places) if self.statistics else ()
+        return replace(self, inputs=self.inputs[:, places], columns=columns, statistics=statistics)
 
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         rows = indices if self.length is None else indices % self.inputs.shape[0]

@@ -146,6 +146,21 @@ class Script:
             )
         return read_from(Session, network, overrides)
 
+    def to_predict(self, overrides: Sequence[str]) -> Session:
+        """A session that predicts with the network. Raises SettingError if none is named.
+
+        Unless `overrides` say more, rows of arrays are given to the network as they are, and its outputs are numbers.
+        """
+        named = {override.partition("=")[0].partition(".")[0] for override in overrides}
+        if not self.network and "network" not in named:
+            raise SettingError(
+                "the run is one of a training loop of your own, which does not say what makes its network; accepted: "
+                "network=path/file.py:Net, which is called without arguments"
+            )
+        network = {"network": self.network} if self.network else {}
+        settings = {"data": {"source": {"name": "arrays", "folder": "."}}, "loss": "mse"}
+        return read_from(Session, network | settings, overrides)
+
     def named(self, folder: Path) -> UserObject:
         """The training function, of a run in `folder`."""
         return UserObject.found_from(self.function, folder, {})

@@ -111,17 +111,27 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
 
     begun_with: the fact `data_names` of a run that is resumed or evaluated; the data gets its numbers of classes.
     """
-    network, loss = session.network, session.loss
-    with sentences_of(f"loss {name_of(loss)!r}", SettingError):
-        criterion = build_loss(_loaded(loss), **_own(loss))
+    criterion = build_criterion(session)
     opened, known = open_data(session, "train", criterion), DataNames.read(begun_with)
     samples = agreeing(opened, known, "data.source", "the data that the run was begun with")
-    classes = max(_classes(network, samples), known.count)
-    with sentences_of(f"network {name_of(network)!r}", SettingError):
-        module = build(_loaded(network), samples.input_shape, classes, **_own(network)).to(device)
+    classes = max(_classes(session.network, samples), known.count)
+    module = build_network(session, samples.input_shape, classes).to(device)
     criterion.suit(classes)
     FactorsByName.of(session).check(name for name, _ in named_parameters(module))
     return Model(module, criterion, samples, classes, session)
+
+
+def build_network(session: Session, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The session's network, fresh, for such inputs. Raises SettingError if it cannot be made."""
+    network = session.network
+    with sentences_of(f"network {name_of(network)!r}", SettingError):
+        return build(_loaded(network), input_shape, classes, **_own(network))
+
+
+def build_criterion(session: Session) -> Criterion:
+    """The session's loss. Raises SettingError if it cannot be made."""
+    with sentences_of(f"loss {name_of(session.loss)!r}", SettingError):
+        return build_loss(_loaded(session.loss), **_own(session.loss))
 
 
 def update_rule(session: Session) -> tuple[Callable[[Sequence[str]], Build], bool]:

@@ -29,6 +29,7 @@ class DataPart:
         self.columns: tuple[str, ...] = tuple(getattr(whole, "columns", ()))
         weights = getattr(whole, "weights", None)
         self.weights: Tensor | None = None if weights is None else torch.as_tensor(weights)[numbers]
+        self.statistics: tuple[tuple[float, float], ...] = tuple(getattr(whole, "statistics", ()))
         if (lengths := lengths_of(whole)) is not None:
             self.lengths = lengths[numbers]
 

@@ -10,13 +10,17 @@ from volary.session.reading.choice import Choice
 from volary.session.values.reference import UserObject
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
+    from volary.data.data_names import DataNames
     from volary.data.decoding.decoder import Decoder
     from volary.data.loading.pipeline import Pipeline
     from volary.data.loading.scale import Scale
     from volary.data.records.records import Records
     from volary.data.samples import Split
+    from volary.data.unlabelled.unlabelled import Unlabelled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,17 @@ class ImageSettings:
 
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return Scale(1 / (255 * std), -mean / std)
+
+    def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
+        """Image files, prepared as validation data is. Raises DataError if there are none."""
+        import torch
+
+        from volary.data.unlabelled.image_files import image_files
+        from volary.data.unlabelled.unlabelled import Unlabelled
+
+        files, names = image_files(given)
+        nobody = torch.zeros(len(names), dtype=torch.int64)
+        return Unlabelled(replace(self, cache_mb=0).decoded(files, nobody, None, "test"), names.__getitem__)
 
     def decoded(
         self, records: Records, targets: Tensor, classes: int | None, split: Split, decoder: Decoder | None = None

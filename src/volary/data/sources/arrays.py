@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,10 +19,13 @@ from volary.session.values.url import Location
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
+    from volary.data.data_names import DataNames
     from volary.data.memory import InMemory
     from volary.data.samples import Split
     from volary.data.storage.place import Place
+    from volary.data.unlabelled.unlabelled import Unlabelled
     from volary.storage.remote_path import RemotePath
 
 _ACCEPTED = "arrays of numbers, as numpy.save or numpy.savez write them"
@@ -62,8 +65,6 @@ class Arrays:
         """Map the arrays into memory (a .npz is read). Raises DataError for what has no rows of numbers."""
         import torch
 
-        from volary.data.memory import InMemory
-
         inputs, targets = self._inputs(split), self._targets(split)
         if not len(inputs) or len(inputs) != len(targets):
             raise DataError(
@@ -75,9 +76,28 @@ class Arrays:
         if split == "test":
             self._refuse_others()
         classes = self._classes(split, targets) if targets.dtype.kind == "i" and targets.ndim == 1 else None
-        scale = 1 / (255 * self.std) if inputs.dtype.name == "uint8" else None
-        given = torch.from_numpy(inputs), torch.from_numpy(targets)
-        return InMemory(*given, classes, scale, -self.mean / self.std, remarks=self._remarks(split))
+        rows = self._prepared(torch.from_numpy(inputs), torch.from_numpy(targets))
+        return replace(rows, classes=classes, remarks=self._remarks(split))
+
+    def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
+        """Rows of a .npy, which is mapped, or of the array of inputs in a .npz."""
+        import torch
+
+        from volary.data.formats.numbers import refuse_not_finite
+        from volary.data.unlabelled.array_file import rows_of
+        from volary.data.unlabelled.unlabelled import Unlabelled
+
+        array = rows_of(given, self.inputs)
+        if array.dtype.kind == "f" and self.missing == "refuse":
+            refuse_not_finite(array, lambda at: f"{given}: row {at // array[:1].size}")
+        return Unlabelled(self._prepared(torch.from_numpy(array), torch.zeros(len(array), dtype=torch.int64)))
+
+    def _prepared(self, inputs: Tensor, targets: Tensor) -> InMemory:
+        """The rows as the network gets them."""
+        from volary.data.memory import InMemory
+
+        scale = 1 / (255 * self.std) if str(inputs.dtype) == "torch.uint8" else None
+        return InMemory(inputs, targets, None, scale, -self.mean / self.std)
 
     def _refuse_others(self) -> None:
         """Raise DataError if rows of the validation data are not as those of the training part."""

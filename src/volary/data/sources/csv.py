@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from volary.data.samples import BOTH
 from volary.data.storage.place import located
@@ -14,11 +14,16 @@ from volary.errors import SettingError
 from volary.session.values.url import Location
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    from volary.data.data_names import DataNames
     from volary.data.memory import InMemory
     from volary.data.samples import Samples, Split
-    from volary.data.tables.table_rows import TableRows
+    from volary.data.tables.table_rows import Statistics, TableRows
+    from volary.data.unlabelled.unlabelled import Unlabelled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +91,21 @@ class CsvTable:
         from volary.data.formats.labels import Labels
         from volary.data.formats.numbers import as_float32
         from volary.data.memory import InMemory
-        from volary.data.tables.table_rows import standardised
+        from volary.data.tables.table_rows import statistics_of
 
-        values = standardised(table.inputs, training.inputs) if self.standardise else table.inputs
-        inputs = torch.from_numpy(as_float32(values, table.place_of))
+        statistics = statistics_of(training.inputs) if self._by_statistics else ()
+        inputs = torch.from_numpy(self._prepared(table, statistics))
         weights = None if table.weights is None else torch.tensor(table.weights)
         if table.numbers is not None:
             targets = torch.from_numpy(as_float32(table.numbers, table.target_place_of)).unsqueeze(1)
-            return InMemory(inputs, targets, remarks=table.remarks, columns=table.columns, weights=weights)
+            return InMemory(
+                inputs,
+                targets,
+                remarks=table.remarks,
+                columns=table.columns,
+                weights=weights,
+                statistics=statistics,
+            )
         labels = Labels(labelled.texts, str(self.train), labelled.name_of)
         targets = torch.from_numpy(labels.numbered(table.texts, table.name_of))
         return InMemory(
@@ -104,7 +116,39 @@ class CsvTable:
             columns=table.columns,
             class_names=labels.names,
             weights=weights,
+            statistics=statistics,
         )
+
+    def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
+        """A table with these columns, and others that are not read."""
+        import torch
+
+        from volary.data.data_names import DataNames
+        from volary.data.memory import InMemory
+        from volary.data.tables.missing import settled
+        from volary.data.tables.table_rows import filled
+        from volary.data.unlabelled.unlabelled import Unlabelled
+
+        if not known.columns or (self._by_statistics and not known.statistics):
+            known = DataNames.of(self.open("train"))
+        lenient = self.missing == "mean"
+        table = CsvFile.at(given, self.separator).read(None, known.columns, numeric=False, lenient=lenient)
+        table = filled(table, known.statistics) if lenient else table
+        inputs = torch.from_numpy(self._prepared(settled(table, table, "refuse"), known.statistics))
+        return Unlabelled(InMemory(inputs, torch.zeros(len(inputs), dtype=torch.int64), remarks=table.remarks))
+
+    @property
+    def _by_statistics(self) -> bool:
+        """Whether inputs are prepared by means and deviations of the training part."""
+        return self.standardise or self.missing == "mean"
+
+    def _prepared(self, table: TableRows, statistics: Statistics) -> NDArray[Any]:
+        """The table's inputs as the network gets them."""
+        from volary.data.formats.numbers import as_float32
+        from volary.data.tables.table_rows import standardised
+
+        values = standardised(table.inputs, statistics) if self.standardise else table.inputs
+        return as_float32(values, table.place_of)
 
     def _read(self, split: Split) -> TableRows:
         file, columns = self._file(split)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from volary.data.formats.files import existing_file, matching
@@ -18,13 +18,16 @@ from volary.session.values.url import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from volary.data.data_names import DataNames
     from volary.data.samples import Samples, Split
     from volary.data.storage.place import Place
     from volary.data.tables.arrow_part import ArrowPart
+    from volary.data.unlabelled.unlabelled import Unlabelled
 
     _Labelled = tuple[list[str], Callable[[int], str]]  # what rows say, and what to call a row in a message
 
@@ -64,6 +67,7 @@ class ParquetTable(ImageSettings):
         from volary.data.data_names import DataNames, agreeing
         from volary.data.memory import InMemory
         from volary.data.records.in_memory import InHand
+        from volary.data.tables.table_rows import statistics_of
 
         # what is missing in the training part is refused when that is opened
         first = self._part("train", self.inputs if split == "train" or self.missing != "refuse" else ())
@@ -86,8 +90,34 @@ class ParquetTable(ImageSettings):
             remarks=table.remarks,
             columns=self.inputs,
             class_names=classes.names,
+            statistics=statistics_of(training.inputs) if self.missing == "mean" else (),
         )
         return agreeing(rows, wanted, str(self.test), str(self.train))
+
+    def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
+        """A file of the same columns, or a folder of them; for images also image files."""
+        import torch
+
+        from volary.data.data_names import DataNames
+        from volary.data.memory import InMemory
+        from volary.data.records.in_memory import InHand
+        from volary.data.tables.arrow_part import ArrowPart
+        from volary.data.tables.table_rows import filled
+        from volary.data.unlabelled.unlabelled import Unlabelled
+
+        tables = [given, *given.glob("*")] if given.is_dir() else [given]
+        if not any(one.suffix.lower() in SUFFIXES for one in tables):
+            return super().unlabelled(given, known)
+        part = ArrowPart(given, self._inside(given)[0], known.columns or self.inputs, "")
+        nobody = torch.zeros(len(part), dtype=torch.int64)
+        if (images := part.images()) is not None:
+            records = InHand(lambda index: memoryview(images[index].as_buffer()), len(part), part.name_of)
+            return Unlabelled(replace(self, cache_mb=0).decoded(records, nobody, None, "test"))
+        table = part.table()
+        if self.missing == "mean":
+            table = filled(table, known.statistics or DataNames.of(self.open("train")).statistics)
+        table = settled(table, table, "refuse")
+        return Unlabelled(InMemory(torch.from_numpy(table.inputs), nobody, remarks=table.remarks))
 
     def _classes(self, first: ArrowPart, part: ArrowPart, training: _Labelled, rows: _Labelled) -> _Classes:
         """The classes of the part's rows. first, training: the training part, and what its labels say."""
@@ -110,7 +140,9 @@ class ParquetTable(ImageSettings):
 
     def _files(self, split: Split) -> tuple[list[Place], list[str]]:
         """The part's files, and the names of what else is in its folder."""
-        path = located(getattr(self, split))
+        return self._inside(located(getattr(self, split)))
+
+    def _inside(self, path: Place) -> tuple[list[Place], list[str]]:
         if not path.is_dir():
             return [existing_file(path, ACCEPTED)], []
         inside = matching(path, "*")

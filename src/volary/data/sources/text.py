@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,15 @@ from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
     from torch import Tensor
 
+    from volary.data.data_names import DataNames
     from volary.data.datasets.lines import Lines
     from volary.data.samples import Split
+    from volary.data.unlabelled.unlabelled import Unlabelled
 
 _ACCEPTED = "a text file in UTF-8"
 
@@ -77,6 +81,40 @@ class Text:
         start, end = self._bounds(split, len(text))
         characters = torch.from_numpy(numbers[start:end].astype(np.int32))
         return Sequences(characters, self.length, len(letters), "".join(map(chr, letters)))
+
+    def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
+        """Each line that is not empty, of which the last `length` symbols are read; what is meant follows them."""
+        import torch
+
+        from volary.data.memory import InMemory
+        from volary.data.unlabelled.unlabelled import Unlabelled
+
+        lines = [(number, line) for number, line in enumerate(read_text(given, _ACCEPTED).splitlines(), 1) if line]
+        if not lines:
+            raise DataError(f"{given}: has no line that is not empty; accepted: {_ACCEPTED}")
+        encode = self.encoder(known.all_classes)
+        inputs = torch.zeros(len(lines), self.length, dtype=torch.int64)
+        ends = torch.empty(len(lines), dtype=torch.int64)
+        for row, (number, line) in enumerate(lines):
+            try:
+                symbols = encode(line)[-self.length :]
+            except KeyError as unknown:
+                raise DataError(
+                    f"{given}:{number}: has {unknown.args[0]!r}, which the text of the training has not; accepted: its "
+                    f"{known.count} characters"
+                ) from None
+            inputs[row, : len(symbols)] = torch.tensor(symbols)
+            ends[row] = len(symbols) - 1
+        return Unlabelled(InMemory(inputs, ends), last=True)
+
+    def encoder(self, characters: Sequence[str]) -> Callable[[str], list[int]]:
+        """What numbers the symbols of a text. characters: the vocabulary, if that is not of merges; for any other
+        character it raises KeyError.
+        """
+        if self.merges is not None:
+            return Bpe(located(self.merges)).encode
+        numbers = {letter: number for number, letter in enumerate(characters)}
+        return lambda text: [numbers[letter] for letter in text]
 
     def _lines(self, split: Split, text: str) -> Lines:
         """Each line with its end, which is a symbol, too; empty ones are left out."""

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class ArrowPart:
-    """The columns `inputs` and `target` of the files. where: what to call all. remarks: on what else is there."""
+    """The columns `inputs` and `target` of the files. target: empty for files without. where: what to call all.
+
+    remarks: on what else is there.
+    """
 
     def __init__(
         self, where: Place, files: Sequence[Place], inputs: Sequence[str], target: str, remarks: tuple[str, ...] = ()
@@ -30,7 +33,7 @@ class ArrowPart:
         self._files: list[tuple[Place, Any]] = []
         left_out: dict[str, None] = {}
         for path in files:
-            table, others = read_columns(path, list(dict.fromkeys((*inputs, target))))
+            table, others = read_columns(path, list(dict.fromkeys([*inputs, *[target] * bool(target)])))
             self._files.append((path, table))
             left_out |= dict.fromkeys(others)
         self._starts = np.cumsum([0, *(len(table) for _, table in self._files)])
@@ -98,7 +101,7 @@ class ArrowPart:
             columns=self._inputs,
             target=self._target,
             inputs=inputs,
-            texts=self.labels(),
+            texts=self.labels() if self._target else [],
             numbers=None,
             rows=np.arange(len(self)),
             row_name=self.name_of,

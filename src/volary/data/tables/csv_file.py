@@ -44,9 +44,7 @@ class CsvFile:
         Raises DataError for one that is not there, has no name, or whose name another one has, too.
         """
         wanted = tuple(columns) or tuple(name for name in self.header if name not in (target, beside))
-        for name in (target, *wanted):
-            if self.header.count(name) != 1:
-                raise self._not_one(name)
+        self._refuse_missing((target, *wanted))
         if not wanted:
             raise DataError(f"{self.path}: has no column beside {target!r}; accepted: at least one")
         if "" in wanted:
@@ -57,15 +55,19 @@ class CsvFile:
             )
         return wanted
 
-    def read(self, target: str, columns: Sequence[str], *, numeric: bool, lenient: bool) -> TableRows:
-        """The rows. numeric: whether the target is a number. lenient: whether values may be missing."""
+    def read(self, target: str | None, columns: Sequence[str], *, numeric: bool, lenient: bool) -> TableRows:
+        """The rows. target: None for a table without. numeric: whether it is a number. lenient: whether values may be
+        missing. Raises DataError for a row that cannot be read, and for a column that is not there.
+        """
         import numpy as np
 
         from volary.data.tables.table_rows import TableRows
 
+        wanted = (*columns, columns[0] if target is None else target)  # one more than inputs: what picks, picks a tuple
+        self._refuse_missing(wanted)
         values, texts, lines = array("d"), list[str](), array("q")
-        numbers = (*columns, target) if numeric else tuple(columns)
-        picked = itemgetter(*(self.header.index(name) for name in (*columns, target)))
+        numbers = wanted if numeric else tuple(columns)
+        picked = itemgetter(*(self.header.index(name) for name in wanted))
         for line, row in islice(_rows(self.path, self.separator), 1, None):
             if len(row) != len(self.header):
                 raise DataError(f"{self.path}:{line}: has {len(row)} values; its header has {len(self.header)}")
@@ -83,13 +85,13 @@ class CsvFile:
         if not lines:
             raise DataError(f"{self.path}: empty: it has a header alone; accepted: at least one sample")
         rows = np.frombuffer(values, dtype=np.float64).reshape(len(lines), len(numbers))
-        left_out = [name for name in self.header if name not in (*columns, target)]
+        left_out = [name for name in self.header if name not in wanted]
         return TableRows(
             path=str(self.path),
             columns=tuple(columns),
-            target=target,
+            target=target or "",
             inputs=rows[:, : len(columns)],
-            texts=texts,
+            texts=[] if target is None else texts,
             numbers=rows[:, -1] if numeric else None,
             rows=np.frombuffer(lines, dtype=np.int64),
             row_name=lambda line: f"{self.path}:{line}",
@@ -107,6 +109,11 @@ class CsvFile:
             pass
         says, hint = (f"missing ({text!r})", ", or the setting missing: skip, mean") if missing else (repr(text), "")
         raise DataError(f"{self.path}:{line}: {column} is {says}; accepted: a number, as 1.5{hint}")
+
+    def _refuse_missing(self, names: Sequence[str]) -> None:
+        for name in names:
+            if self.header.count(name) != 1:
+                raise self._not_one(name)
 
     def _not_one(self, name: str) -> DataError:
         """Why a column is not the one that has this name."""

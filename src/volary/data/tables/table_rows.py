@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+Statistics = Sequence[tuple[float, float]]  # of each column: mean and standard deviation
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +65,27 @@ class TableRows:
         return replace(self.only(np.flatnonzero(kept)), remarks=(*self.remarks, remark))
 
 
-def standardised(inputs: NDArray[Any], training: NDArray[Any]) -> NDArray[Any]:
-    """Each column (n, columns) with mean 0 and standard deviation 1 over the training part; a constant one is 0."""
-    spread = training.std(0)
-    found: NDArray[Any] = (inputs - training.mean(0)) / np.where(spread > 0, spread, 1.0)
+def statistics_of(training: NDArray[Any]) -> tuple[tuple[float, float], ...]:
+    """The mean and the standard deviation of each column (n, columns)."""
+    return tuple(zip(training.mean(0).tolist(), training.std(0).tolist(), strict=True))
+
+
+def standardised(inputs: NDArray[Any], statistics: Statistics) -> NDArray[Any]:
+    """Each column (n, columns) with mean 0 and standard deviation 1 over what has these statistics; a constant one is
+    0.
+    """
+    mean, spread = np.array(statistics).T
+    found: NDArray[Any] = (inputs - mean) / np.where(spread > 0, spread, 1.0)
     return found
+
+
+def filled(table: TableRows, statistics: Statistics) -> TableRows:
+    """The table with the mean in place of each value that is missing."""
+    lacks = np.isnan(table.inputs)
+    if not lacks.any():
+        return table
+    inputs = np.where(lacks, np.array(statistics, dtype=table.inputs.dtype)[:, 0], table.inputs)
+    first = table.place_of(int(np.argmax(lacks)))
+    return table.with_inputs(
+        inputs, f"{first}: is the first of the missing values that become the column's mean: {lacks.sum():,}"
+    )

@@ -71,6 +71,11 @@ class GraphModule(nn.Module):
         """The names of all edges that can be fetched and fed in the phase that the module is in."""
         return tuple(self._wirings[self._phase].newest)
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the edges that the network is fed."""
+        return tuple(name for name, _ in self._wirings[self._phase].inputs)
+
     def layers(self, phase: Phase) -> list[tuple[WiredLayer, str]]:
         """The layers of a phase in the order in which they run, and under which paths their modules are."""
         return [(wired, self._paths[wired.layer.name, phase]) for wired in self._wirings[phase].layers]

@@ -1,26 +1,27 @@
-"""Finds the checkpoint that a verb means."""
+"""Finds the checkpoint that `best`, `last` or a step means."""
 
 from __future__ import annotations
 
-from volary.cli.command.output import remark
+from collections.abc import Callable
+
 from volary.errors import RunError
 from volary.run.checkpoints import Checkpoints, Manifest
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
 
-def choose(directory: RunDirectory, which: str | None) -> Manifest:
+def choose(directory: RunDirectory, which: str | None, say: Callable[[str], None]) -> Manifest:
     """The verified checkpoint that `best`, `last`, a step or None means. Raises RunError if it is not there or damaged.
 
-    None: the best one, or the newest whole one where nothing was measured.
+    None: the best one, or the newest whole one where nothing was measured. say: told of those that are not whole.
     """
     checkpoints = Checkpoints(directory.checkpoints)
     if which == "last":
-        return _newest(directory, checkpoints)
+        return _newest(directory, checkpoints, say)
     if which in (None, "best"):
         best = _best(directory, checkpoints)
         if best is None and which is None:
-            return _newest(directory, checkpoints)
+            return _newest(directory, checkpoints, say)
         if best is None:
             raise RunError(f"no checkpoint of {directory.path} has a metric; accepted: last, or {_known(checkpoints)}")
         return checkpoints.verify(best)
@@ -37,10 +38,10 @@ def _best(directory: RunDirectory, checkpoints: Checkpoints) -> int | None:
     return max(measured)[1] if measured else None
 
 
-def _newest(directory: RunDirectory, checkpoints: Checkpoints) -> Manifest:
+def _newest(directory: RunDirectory, checkpoints: Checkpoints, say: Callable[[str], None]) -> Manifest:
     manifest, warnings = checkpoints.newest_whole()
     for warning in warnings:
-        remark(f"warning: {warning}")
+        say(f"warning: {warning}")
     if manifest is None:
         raise RunError(f"{directory.path} has no whole checkpoint")
     return manifest
