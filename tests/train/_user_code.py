@@ -344,6 +344,19 @@ class Exact(nn.Module):
         return self.layers(inputs.double())
 
 
+class Deep(nn.Module):
+    """Three layers, of which some may be frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, CLASSES)
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs)
+
+
 class Dropping(nn.Module):
     """In 32 bits, with what a resume can lose: dropout, and batch norm's statistics."""
 

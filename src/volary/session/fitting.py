@@ -129,6 +129,9 @@ def of_session(session: Session) -> Iterator[Need]:
     if train.precision == "fp16":  # an update is left out if any gradient overflowed
         yield Need("train.precision", train.precision, "whole gradient", "fp32 or bf16")
         yield Need("train.precision", train.precision, "all sums", "fp32 or bf16")
+    for rule in train.freeze:
+        if rule.until.unit != "never":
+            yield Need("train.freeze", f"until {rule.until}", "steps together", "until=never, or exchange=allreduce")
     if data.batch.largest(data.batch_size) != data.batch_size:
         yield Need("data.batch", "one that grows", "steps together", "fixed")
         yield Need("data.batch", "one that grows", "all parameters", "fixed, or partition.level=2")

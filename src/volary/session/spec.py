@@ -23,6 +23,7 @@ MOST_STEPS = 10**12  # of a run: 30 years at a thousand a second
 LONGEST_WAIT_S = 86_400.0  # the data path itself waits for two days (comm/groups/group.py)
 _READ_ONLY = ("http", "https", "data", "zip", "tar")
 _PASSWORDS = "the store's own configuration has them, such as AWS_SECRET_ACCESS_KEY"
+NEVER = Period(0, "never")
 EVERY_EPOCH = Period(1, "epochs")
 EVERY_20_STEPS = Period(20, "steps")
 EVERY_100_STEPS = Period(100, "steps")
@@ -44,6 +45,21 @@ class ParameterFactors:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Freeze:
+    """Layers that are not trained: they neither travel nor change."""
+
+    match: str  # a layer, such as "layer1", or a pattern of parameters' names, such as "*.bias"
+    until: Period = NEVER  # when they are trained all the same, such as "3 epochs"; never: not in this run
+    statistics: Literal["update", "keep"] = (
+        "update"  # of their batch norm while they are frozen; keep: they stand still
+    )
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require(bool(self.match), "match", "''", "a layer, or a pattern of names, such as 'layer1' or '*.bias'")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """How long and how carefully. In Python `session.train` is also called: `session.train()` trains."""
 
@@ -62,6 +78,7 @@ class Train:
     mix: tuple[
         Annotated[Any, Choice("volary.train.mixing")], ...
     ] = ()  # how samples are mixed; a batch by one of these
+    freeze: tuple[Freeze, ...] = ()  # layers that are not trained, or not yet; the first that fits counts
     parameters: tuple[ParameterFactors, ...] = ()  # factors of rate and decay by name; the first that fits counts
     on_nonfinite: Literal["stop", "skip"] = "stop"  # a NaN or infinite loss ends the run, or its update is left out
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared; also at the end

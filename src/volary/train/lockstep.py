@@ -101,7 +101,8 @@ class Lockstep:
     the same samples one does. alone: this worker runs the network without others. group: who have the same parameters,
     and samples of their own. compare: raises RanksDiffer unless all that should be equal is so at a step, on all ranks;
     a collective call; None: nothing should be. requests: what the run is asked to do, and whether this worker is to end
-    after its step. residuals: those of this rank's codecs. histograms: looks at parameters before and after some steps.
+    after its step. thawed: a stage has ended. residuals: those of this rank's codecs.
+    histograms: looks at parameters before and after some steps.
     """
 
     session: Session
@@ -120,6 +121,7 @@ class Lockstep:
     requests: RunRequests
     histograms: Histograms
     outcome: Outcome = "finished"
+    thawed: bool = False
     _batch: Batch = field(init=False)  # the newest
     _agreed: Agreed = field(init=False)  # on the newest contribution
     _learnt: Learnt = field(init=False)  # what the newest contribution is of
@@ -268,17 +270,21 @@ class Lockstep:
             yield EvaluateTask(self.data.validation(), self._as_saved(), self._measured)
         exhausted = session.evaluate.patience is not None and self.best.waited >= session.evaluate.patience
         ending = last or exhausted or self._agreed.ending
+        self.thawed = thaws = not ending and any(
+            self._begun < step <= self.data.feed.step for step in self.data.thaws_at
+        )
         requested = self._do_what_is_asked()
         if (
             requested
             or ending
+            or thaws
             or self._ends(session.checkpoint.every)
             or (self._better and session.checkpoint.keep_best)
         ):
-            yield SaveTask(lambda: self._save(self.best.value if self._better else None, last=ending))
+            yield SaveTask(lambda: self._save(self.best.value if self._better else None, last=ending or thaws))
         if ending and not (last or exhausted):
             self.outcome = "stopped"
-        return ending
+        return ending or thaws
 
     def _do_what_is_asked(self) -> bool:
         """Do it; the same on every rank. Whether a checkpoint follows: a resumed run is to begin with what changed."""

@@ -21,6 +21,7 @@ from volary.network.flow import Flow
 from volary.session.values.reference import UserObject, name_of
 from volary.train.data.mixed_batch import BatchMixing, mixing_of
 from volary.train.data.opening import open_data
+from volary.train.freezing import NOTHING_FROZEN, Frozen, freeze
 from volary.train.update.adaptive_clip import clip_by_weights
 from volary.train.update.parameter_factors import FactorsByName
 from volary.train.update.uncompiled import spare_the_compiler
@@ -40,13 +41,17 @@ Build = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Model:
-    """A session's network on its device, and what its data is like. classes: 0 if nobody says how many."""
+    """A session's network on its device, and what its data is like. classes: 0 if nobody says how many.
+
+    frozen: what of it is not trained, or not yet.
+    """
 
     module: nn.Module
     criterion: Criterion
     samples: Samples | Stream
     classes: int
     session: Session
+    frozen: Frozen = NOTHING_FROZEN
 
     @cached_property
     def validation(self) -> Samples | Stream:
@@ -118,7 +123,7 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     module = build_network(session, samples.input_shape, classes).to(device)
     criterion.suit(classes)
     FactorsByName.of(session).check(name for name, _ in named_parameters(module))
-    return Model(module, criterion, samples, classes, session)
+    return Model(module, criterion, samples, classes, session, freeze(module, session.train.freeze))
 
 
 def build_network(session: Session, input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -151,6 +151,8 @@ def happened(event: Event, digest: Digest) -> str:
         return f"step {event.step}: asked to {clean(event.data.get('what'))}"
     if event.kind == "changed":
         return changed(event)
+    if event.kind == "thawed":
+        return f"step {event.step}: {len(event.data.get('parameters', ()))} parameters more are trained"
     if event.kind == "resumed":
         return f"resumed from step {event.data.get('from_step')}"
     return ""

@@ -56,8 +56,8 @@ class RankData:
     """A session's data for one rank, of which it has a `share`.
 
     bulletin: of all ranks of the run. steps, steps_per_epoch: the run's length and that of an epoch, as the feed counts
-    them. growth: lets batches grow, if they may. corrupt: counts samples that cannot be read. validation: makes batches
-    of validation data.
+    them. thaws_at: the steps with which a stage ends. growth: lets batches grow, if they may. corrupt: counts samples
+    that cannot be read. validation: makes batches of validation data.
     """
 
     def __init__(self, model: Model, share: SampleShare, bulletin: Bulletin, recorder: Recorder) -> None:
@@ -73,6 +73,7 @@ class RankData:
         self.steps = session.train.steps or self.feed.steps_in(session.train.epochs or 0)
         self.steps_per_epoch = self.feed.steps_per_epoch or self.steps
         self.feed.limit(self.steps)
+        self.thaws_at = model.frozen.thaws_at(self.steps_per_epoch)
         self.growth = data.batch.build(self.feed, recorder)
         lost, dropped = teller(recorder, "test"), partial(tell_dropped, split="test", recorder=recorder)
         self.validation = ValidationBatches(model, share, lost, dropped)

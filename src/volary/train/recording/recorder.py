@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from volary.run.database.journal import StepRow
-from volary.run.database.traffic import Traffic, since
+from volary.run.database.traffic import Traffic, added, since
 from volary.run.machine import clock
 from volary.sharding.groups import leads
 from volary.train.recording.spans import Spans
@@ -46,6 +46,7 @@ class Recorder:
         self.usage: UsageSamples | None = None
         self._warned = set[str]()
         self._traffic: tuple[Traffic, ...] = ()  # replaced as a whole: another thread reads it
+        self._traffic_before: tuple[Traffic, ...] = ()  # by those that were replaced
         self._told_traffic: tuple[Traffic, ...] = ()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
         self._in_step = False
@@ -101,6 +102,11 @@ class Recorder:
             self.enter(phase)
             self.call = ""
 
+    def replaced(self) -> None:
+        """What exchanges is another from now on, whose totals begin at 0."""
+        self._sent_bytes = self._received_bytes = 0
+        self._traffic_before = self._traffic
+
     def begin_step(self) -> None:
         """Count time for the next step from now on; it begins by waiting for data."""
         self.enter("data")
@@ -152,7 +158,8 @@ class Recorder:
                 received_bytes=received_bytes - self._received_bytes,
             )
         )
-        self._sent_bytes, self._received_bytes, self._traffic = sent_bytes, received_bytes, traffic
+        self._sent_bytes, self._received_bytes = sent_bytes, received_bytes
+        self._traffic = added(self._traffic_before, traffic) if self._traffic_before else traffic
         for phase in spent:
             spent[phase] = 0.0
         self._done += 1
