@@ -79,7 +79,7 @@ def test_file_that_was_changed_on_its_way_is_refused_and_its_checkpoint_never_co
     with pytest.raises(FileNotKept, match="it was changed on its way"):
         client.commit(20, 1, {"model": digest(b"other")}, None)
     assert list(home.directory.checkpoints.iterdir()) == []
-    assert [kind for kind, _, _ in home.told] == ["checkpoint_failed"]
+    assert home.told == [], "the workers say it"
     client.close()
 
 

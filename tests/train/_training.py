@@ -142,6 +142,7 @@ def started(it: Training) -> Iterator[None]:
         yield
     finally:
         it.replica.close()
+        it.coordinator.saver.finish()
 
 
 def looked_at(it: Training, outcome: Outcome | None = None) -> Trained:

@@ -1,9 +1,8 @@
-"""Checkpoints of ranks that do not see the run's directory: sent while training goes on, counted when they are home."""
+"""Checkpoints of ranks that do not see the run's directory: the driver writes what they send."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,45 +21,40 @@ def home() -> Iterator[Home]:
 
 
 @pytest.fixture
-def ranks(home: Home) -> Iterator[list[RemoteDrafts]]:
+def ranks(home: Home) -> list[RemoteDrafts]:
     """Of two ranks, which see the directory themselves."""
-    with ExitStack() as stack:
-        found = []
-        for rank in (0, 1):
-            place = SimpleNamespace(rank=rank, leads=rank == 0)
-            member: Any = SimpleNamespace(
-                directory=home.directory, files=lambda rank=rank: home.client(rank), remote=None, place=place
-            )
-            found.append(RemoteDrafts(member))
-            stack.callback(found[-1].close)
-        yield found
+    found = []
+    for rank in (0, 1):
+        place = SimpleNamespace(rank=rank, leads=rank == 0)
+        member: Any = SimpleNamespace(
+            directory=home.directory, files=lambda rank=rank: home.client(rank), remote=None, place=place
+        )
+        found.append(RemoteDrafts(member))
+    return found
 
 
 def save(step: int, ranks: list[RemoteDrafts]) -> None:
-    """Write and commit, without waiting until it counts."""
+    """Write and commit."""
     sums = {f"rank-{rank}.pt": one.write(step, f"rank-{rank}.pt", b"of %d" % rank) for rank, one in enumerate(ranks)}
     for one in ranks:
         one.commit(step, 2, sums, None)
 
 
-def test_what_is_settled_counts_and_is_taken_up(home, ranks):
+def test_what_is_committed_counts_and_is_taken_up(home, ranks):
     for step in (20, 40):
         save(step, ranks)
-    ranks[0].settle()
     checkpoints = Checkpoints(home.directory.checkpoints)
     assert checkpoints.steps() == [20, 40]
     assert checkpoints.verify(40).files.keys() == {"rank-0.pt", "rank-1.pt"}
     assert ranks[0].take_up() == (40, [])
 
 
-def test_what_the_driver_cannot_keep_is_said_when_it_is_settled_and_the_next_one_is_kept(home, ranks, monkeypatch):
+def test_what_the_driver_cannot_keep_is_said_and_the_next_one_is_kept(home, ranks, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoints, "commit", lambda *_: (_ for _ in ()).throw(OSError("the disk is full")))
-        save(20, ranks)
         with pytest.raises(OSError, match="the disk is full"):
-            ranks[0].settle()
+            save(20, ranks)
     save(40, ranks)
-    ranks[0].settle()
     assert Checkpoints(home.directory.checkpoints).steps() == [40]
 
 
@@ -75,5 +69,4 @@ def test_connection_that_breaks_is_made_again(home, ranks, monkeypatch):
 
     monkeypatch.setattr(FileClient, "send", break_once)
     save(20, ranks)
-    ranks[0].settle()
     assert Checkpoints(home.directory.checkpoints).steps() == [20]

@@ -318,6 +318,7 @@ def test_names_that_differ_are_told_where_they_are_given(tmp_path):
     with pytest.raises(BadInput, match=r"worker.save: best\['net'\] is a Linear; accepted: what has state_dict\(\)"):
         worker.save(best={"net": nn.Linear(1, 1)})
     worker.save(best={"loss": 0.5, "at": (1, "a")})
+    worker.finish()
     again = begun(tmp_path)
     with pytest.raises(
         BadInput, match=r"the run resumes from step 0: call worker.restore\(best=...\) before worker.ep"
@@ -352,6 +353,7 @@ def test_a_network_that_is_saved_as_model_is_exported_and_evaluated_where_it_is_
     with pytest.raises(BadInput, match=r"result.module: .*runs/own has no checkpoint"):
         _ = Result.of("own").module
     worker.save(model=network)
+    worker.finish()
     module = Result.of("own").module
     assert not module.training
     torch.testing.assert_close(dict(module.state_dict()), dict(network.state_dict()), rtol=0, atol=0)
@@ -375,6 +377,7 @@ def test_a_network_that_is_saved_as_model_is_exported_and_what_is_missing_to_eva
     worker.restore(model=network)
     assert run(["export", "own"]) == 2
     worker.save(model=network)
+    worker.finish()
     assert run(["export", "own"]) == 0
     with safe_open("own-step-0.safetensors", "pt") as file:
         assert file.metadata()["loop"] == "mine.py"

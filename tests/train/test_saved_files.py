@@ -13,7 +13,7 @@ import torch
 from volary.run.checkpoints import Checkpoints
 from volary.run.content import whole
 from volary.sharding.ranges import Range
-from volary.train.state.state_file import state_content, unpacked
+from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.weights import TensorSlice, weights_content
 
 MIB = 2**20
@@ -56,7 +56,7 @@ def test_a_disk_that_fills_up_amid_a_file_of_torch_s_is_an_error_that_says_how_m
     checkpoints = Checkpoints(tmp_path)
     checkpoints.begin(1)
     (tmp_path / ".step-00000001" / "state.pt").symlink_to("/dev/full")
-    content = state_content({"values": torch.ones(MIB)})
+    content = StateContent({"values": torch.ones(MIB)})
     with pytest.raises(OSError, match=r"state\.pt: No space left on device \(needs ([\d,]+) bytes; ") as caught:
         checkpoints.write(1, "state.pt", content)
     assert f"needs {len(whole(content)):,} bytes" in str(caught.value)
@@ -69,7 +69,7 @@ from pathlib import Path
 import torch
 
 from volary.run.checkpoints import Checkpoints
-from volary.train.state.state_file import state_content
+from volary.train.state.state_file import StateContent
 from volary.train.state.weights import weights_content
 
 
@@ -79,12 +79,12 @@ def peak():
 
 
 checkpoints = Checkpoints(Path(sys.argv[1]))
-checkpoints.begin(0), checkpoints.write(0, "x", state_content({"x": torch.ones(1)}))
+checkpoints.begin(0), checkpoints.write(0, "x", StateContent({"x": torch.ones(1)}))
 tensors = {f"layer{number}.weight": torch.randn(4 << 20) for number in range(8)}
 before = peak()
 checkpoints.begin(1)
 sums = {"model": checkpoints.write(1, "model", weights_content(tensors))}
-sums["state"] = checkpoints.write(1, "state", state_content(tensors))
+sums["state"] = checkpoints.write(1, "state", StateContent(tensors))
 checkpoints.commit(1, 1, sums, None)
 print(peak() - before)
 """

@@ -121,6 +121,10 @@ class Saver(Protocol):
         """
         ...
 
+    def finish(self) -> None:
+        """Training is over, for whatever reason: what is being written comes to its end, or never counts."""
+        ...
+
     def resume(self) -> Manifest | None:
         """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged.
 

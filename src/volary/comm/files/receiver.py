@@ -148,7 +148,6 @@ class FileReceiver:
         try:
             path = self._incoming.commit(wanted.step, wanted.world_size, wanted.files, wanted.metric)
         except OSError as error:
-            self._notify("checkpoint_failed", wanted.step, {"reason": f"{error}; training goes on, older ones stay"})
             connection.send(FileRefused(str(error)))
             return
         seconds = time.perf_counter() - started

@@ -24,7 +24,7 @@ from volary.train.beginning.first_checkpoint import FirstCheckpoint
 from volary.train.beginning.from_weights import begin
 from volary.train.model import build_model
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
-from volary.train.state.state_file import state_content
+from volary.train.state.state_file import StateContent
 from volary.train.state.weights import WEIGHTS, weights_content, weights_of
 from volary.train.update.optimizer_rule import COUNTER, PartState
 
@@ -56,9 +56,9 @@ def first_checkpoint(session: Session, snapshot: SolverSnapshot) -> FirstCheckpo
         for name, entries in remembered.items()
         if (values := list(entries.values()))
     )
-    files = {
+    files: dict[str, Content] = {
         WEIGHTS: weights_content(weights_of(model.module)),
-        OPTIMIZER: state_content(state.plain()),
+        OPTIMIZER: StateContent(state.plain()),
         ROSTER: msgspec.json.encode(_progress(step, len(model.samples), session.data.batch_size)),
     }
     return FirstCheckpoint(step, files)

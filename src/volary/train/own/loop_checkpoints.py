@@ -17,7 +17,7 @@ from volary.train.own.model.contents import as_one
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
 from volary.train.state.rank_state import PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
-from volary.train.state.state_file import state_content, unpacked
+from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.stateful import CheckpointParts
 from volary.train.state.weights import WEIGHTS, SavedWeights, load_weights, weights_content
 from volary.train.strategies.strategy_state import StrategyState
@@ -25,10 +25,10 @@ from volary.train.strategies.strategy_state import StrategyState
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from volary.run.content import Content
     from volary.train.own.loop_feed import LoopFeed
     from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.held import Savable
 
 MODEL = "model"  # saved under this name, a network is what `volary export` writes
 _SERVED = {"served": True}  # in the place of a network's state, which servers write
@@ -234,14 +234,14 @@ class LoopCheckpoints:
         saver.save(CheckpointParts(lambda: mine, lambda: self._alike(states, here)))
         self._recorder.enter(phase)
 
-    def _alike(self, states: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Content]]:
+    def _alike(self, states: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Savable]]:
         named = dict(states)
         if isinstance(weights := named.get(MODEL), _Weights):
             yield WEIGHTS, weights_content(weights.tensors)
             named[MODEL] = {"weights": True}
         named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
         ways = [{**one.state(), "outer": one.outer.state()} for one in self._strategies]
-        yield SHARED, state_content({"named": named, "ways": ways, "place": here})
+        yield SHARED, StateContent({"named": named, "ways": ways, "place": here})
 
     def _state_of(self, name: str, value: Any) -> Any:
         if any(unwrapped(value) is unwrapped(one) for one in self._on_servers()):

@@ -12,7 +12,7 @@ import torch
 from volary.data.sharing.among import Among
 from volary.data.sharing.own_sharding import SharedAlready
 from volary.data.sharing.shared import shared
-from volary.errors import BadInput, SettingError
+from volary.errors import BadInput, NotSaved, SettingError
 from volary.naming import named_parameters
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.hooks import OptimizerHooks
@@ -57,8 +57,8 @@ class ReplicatedLoop:
         self.rank, self.size = group.rank, group.size
         self._script, self._group, self._recorder, self._device = script, group, recorder, device
         self._share = Share(1 / group.size)
-        saver = None if drafts is None else GroupSaver(drafts, group, recorder, self._gather_apart)
-        self.checkpoints = LoopCheckpoints(saver, recorder, self._share)
+        self._saver = None if drafts is None else GroupSaver(drafts, group, recorder, self._gather_apart)
+        self.checkpoints = LoopCheckpoints(self._saver, recorder, self._share)
         self._run = LoopRun(script.strategy, self._share, recorder, pulse)
         self._fed: list[tuple[tuple[Any, int | None, bool | None], LoopFeed]] = []
         self._models: list[LoopModel] = []
@@ -156,6 +156,8 @@ class ReplicatedLoop:
     def finish(self) -> None:
         for model in self._models:
             model.finish()
+        if self._saver is not None and (failure := self._saver.wait()):
+            raise NotSaved(f"the last checkpoint could not be written: {failure}")
 
     def close(self) -> None:
         if self._hooks is not None:
@@ -164,6 +166,8 @@ class ReplicatedLoop:
             self._watch.close()
         for model in self._models:
             model.close()
+        if self._saver is not None:
+            self._saver.finish()
 
     @property
     def _replicas_differ(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from volary.run.content import Content
-    from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
 
 Files = Callable[[], "Iterator[tuple[str, Content]]"]
@@ -25,56 +25,58 @@ def write_files(
 
 
 class Committing:
-    """Writes one run's checkpoints. gather: returns what all ranks say, by rank; a collective call."""
+    """Writes one run's checkpoints. gather: returns what all ranks say, by rank; a collective call. leads: this rank
+    deletes what does not count. counting: is around the moment in which one comes to count; may raise OSError.
+    """
 
-    def __init__(self, drafts: Drafts, recorder: Recorder, gather: Callable[[Any], list[Any]]) -> None:
-        self._drafts, self._recorder, self._gather = drafts, recorder, gather
+    def __init__(
+        self,
+        drafts: Drafts,
+        gather: Callable[[Any], list[Any]],
+        *,
+        leads: bool,
+        counting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._drafts, self._gather, self._leads, self._counting = drafts, gather, leads, counting
 
-    def write(self, step: int, files: Files, metric: float | None = None, *, last: bool = False) -> str:
+    def write(self, step: int, files: Files, metric: float | None = None) -> str:
         """Write and commit the checkpoint of `step`. Returns why that failed, the same on all ranks; then nothing of it
-        is left. A collective call. files: what this rank writes, by name. last: waits until it counts.
+        is left. A collective call. files: what this rank writes, by name.
         """
-        drafts = self._drafts.at_once() if last else self._drafts
-        failure = self._tried(drafts, step, files, metric)
-        if last and not failure:
-            failure = self._failure_of_any(drafts.settle)
-        if failure and self._recorder.leads:
-            drafts.give_up(step)
+        failure = self._tried(step, files, metric)
+        if failure and self._leads:
+            self._drafts.give_up(step)
         return failure
-
-    def settle(self) -> str:
-        """Wait until what was written counts. Returns why it does not, the same on all ranks. A collective call."""
-        return self._failure_of_any(self._drafts.settle)
 
     def newest(self) -> int | None:
         """The step of the checkpoint that came to count last. A collective call."""
-        found: int | None = self._gathered(self._drafts.newest)[0]
+        found: int | None = self._gather(self._drafts.newest)[0]
         return found
 
-    def _tried(self, drafts: Drafts, step: int, files: Files, metric: float | None) -> str:
-        if failure := self._failure_of_any(lambda: drafts.begin(step)):
+    def _tried(self, step: int, files: Files, metric: float | None) -> str:
+        if failure := self._failure_of_any(lambda: self._drafts.begin(step)):
             return failure
         sums: dict[str, str] = {}
 
         def write() -> None:
-            sums.update(write_files(drafts.write, step, files()))
+            sums.update(write_files(self._drafts.write, step, files()))
 
-        everybody = self._gathered((_failure(write), sums))
+        everybody = self._gather((_failure(write), sums))
         for other, (failure, theirs) in enumerate(everybody):
             if failure:
                 return _of(other, failure)
             sums |= theirs
-        return self._failure_of_any(lambda: drafts.commit(step, len(everybody), sums, metric))
+
+        def commit() -> None:
+            with self._counting():
+                self._drafts.commit(step, len(everybody), sums, metric)
+
+        return self._failure_of_any(commit)
 
     def _failure_of_any(self, work: Callable[[], object]) -> str:
         """All ranks do it, and learn why it failed, if it did: of the first where it did."""
-        everybody: list[str] = self._gathered(_failure(work))
+        everybody: list[str] = self._gather(_failure(work))
         return next((_of(other, failure) for other, failure in enumerate(everybody) if failure), "")
-
-    def _gathered(self, value: Any) -> list[Any]:
-        """What all ranks say, by rank; meanwhile the others are those that are late."""
-        with self._recorder.waiting():
-            return self._gather(value)
 
 
 def _of(rank: int, failure: str) -> str:
@@ -86,5 +88,5 @@ def _failure(work: Callable[[], object]) -> str:
     try:
         work()
     except OSError as error:
-        return str(error)
+        return str(error) or type(error).__name__
     return ""

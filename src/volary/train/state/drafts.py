@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 from volary.comm.files.client import FileClient, FileNotKept
@@ -22,20 +20,17 @@ if TYPE_CHECKING:
 
 
 class Drafts(Protocol):
-    """Every rank begins, writes, commits and settles, together; rank 0 takes up. All that write raise OSError.
+    """Every rank begins, writes and commits, together; rank 0 takes up. All that write raise OSError. From any thread.
 
-    checkpoints: where those are that `have` has named, to be read.
+    checkpoints: where those are that `have` has named, to be read. alone: whether this worker is without a driver.
     """
 
     checkpoints: Checkpoints
+    alone: Callable[[], bool]
 
     @property
     def newest(self) -> int | None:
         """The step of the checkpoint that came to count last, or was taken up; known to rank 0."""
-        ...
-
-    def at_once(self) -> Drafts:
-        """The drafts for a run's last save: they need no driver if these need none."""
         ...
 
     def begin(self, step: int) -> None:
@@ -47,15 +42,11 @@ class Drafts(Protocol):
         ...
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
-        """Let it count, as soon as all its files are where they belong; then that is told. files: checksum by name."""
+        """Let it count, and record that. files: checksum by name."""
         ...
 
     def give_up(self, step: int) -> None:
         """Delete the draft of `step`."""
-        ...
-
-    def settle(self) -> None:
-        """Wait until what was committed counts. Raises OSError if it does not."""
         ...
 
     def take_up(self) -> tuple[int | None, list[str]]:
@@ -66,22 +57,23 @@ class Drafts(Protocol):
         """See that the checkpoint of `step` can be read. whole: all of it, not this rank's part. Raises RunError."""
         ...
 
-    def close(self) -> None:
-        """End what writes in the background: no draft is written any more."""
-        ...
-
 
 class LocalDrafts:
     """Drafts in the run's directory, which all ranks see, or in a store: a checkpoint counts when it is committed."""
 
-    def __init__(self, checkpoints: Checkpoints, recorder: Recorder, keep_last: int, *, keep_best: bool) -> None:
-        self.checkpoints = checkpoints
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        recorder: Recorder,
+        keep_last: int,
+        *,
+        keep_best: bool,
+        alone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.checkpoints, self.alone = checkpoints, alone
         self.newest: int | None = None
         self._recorder, self._keep_last, self._keep_best = recorder, keep_last, keep_best
         self._began_at = 0.0
-
-    def at_once(self) -> LocalDrafts:
-        return self
 
     def begin(self, step: int) -> None:
         """Make an empty draft; remove leftovers."""
@@ -105,9 +97,6 @@ class LocalDrafts:
     def give_up(self, step: int) -> None:
         self.checkpoints.give_up(step)
 
-    def settle(self) -> None:
-        """Wait for nothing: what is committed counts."""
-
     def take_up(self) -> tuple[int | None, list[str]]:
         """Find the newest checkpoint in the run's directory; set damaged ones aside."""
         manifest, warnings = self.checkpoints.take_up()
@@ -121,61 +110,35 @@ class LocalDrafts:
             return manifest
         return self.checkpoints.bring(step)
 
-    def close(self) -> None:
-        pass
-
 
 class RemoteDrafts:
-    """Drafts in memory until a thread has sent them to the driver, while training continues.
+    """Drafts that the driver writes: files are sent to it.
 
-    All ranks of a run use these if some of them do not see the run's directory. A save waits for the one before.
+    All ranks of a run use these if some of them do not see the run's directory.
     """
 
-    def __init__(self, member: Membership) -> None:
-        self._member = member
+    def __init__(self, member: Membership, alone: Callable[[], bool] = lambda: False) -> None:
+        self._member, self.alone = member, alone
         self.checkpoints = Checkpoints(member.directory.checkpoints)
         self.newest: int | None = None
-        self._jobs: queue.Queue[Callable[[FileClient], None] | None] = queue.Queue()
-        self._client: FileClient | None = None
-        self._step, self._failure = -1, ""
-        self._thread = threading.Thread(target=self._carry, name="checkpoints", daemon=True)
-        self._thread.start()
-
-    def at_once(self) -> RemoteDrafts:
-        return self
 
     def begin(self, step: int) -> None:
         """Do nothing: the driver makes the draft when the first file comes."""
 
     def write(self, step: int, name: str, content: Content) -> str:
-        """Hold it until it has been sent; waits for what was to be sent of an earlier step."""
-        if step != self._step:
-            self._jobs.join()
-            self._step = step
-        self._failure = ""
         data = whole(content)
         checksum = digest(data)
-        self._jobs.put(lambda client: client.send("checkpoint", data, checksum, step, name))
+        self._ask(lambda client: client.send("checkpoint", data, checksum, step, name))
         return checksum
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
         """As rank 0 let the driver commit, which records that, too."""
-
-        def count(client: FileClient) -> None:
-            client.commit(step, world_size, files, metric)
+        if self._member.place.leads:
+            self._ask(lambda client: client.commit(step, world_size, files, metric))
             self.newest = step
 
-        if self._member.place.leads:
-            self._jobs.put(count)
-
     def give_up(self, step: int) -> None:
-        pass
-
-    def settle(self) -> None:
-        """Wait until the driver has all, and has said so."""
-        self._jobs.join()
-        if self._failure:
-            raise OSError(self._failure)
+        """Do nothing: the driver removes it when the next one begins."""
 
     def take_up(self) -> tuple[int | None, list[str]]:
         try:
@@ -195,36 +158,18 @@ class RemoteDrafts:
             return manifest
         return remote.fetch(step)
 
-    def close(self) -> None:
-        """Send what is to be sent, unless that cannot be."""
-        self._jobs.put(None)
-        if self._jobs.unfinished_tasks == 1:  # else it carries on as long as this process does
-            self._thread.join()
-
-    def _carry(self) -> None:
-        while (job := self._jobs.get()) is not None:
+    def _ask(self, what: Callable[[FileClient], None]) -> None:
+        """Over a connection of its own; once more if that breaks. Raises OSError."""
+        try:
+            self._once(what)
+        except FileNotKept:
+            raise
+        except (OSError, VolaryError):
             try:
-                self._do(job)
-            finally:
-                self._jobs.task_done()
-        self._leave()
+                self._once(what)
+            except VolaryError as error:
+                raise OSError(str(error)) from None
 
-    def _do(self, job: Callable[[FileClient], None]) -> None:
-        for again in (True, False):
-            try:
-                self._client = self._client or self._member.files()
-                job(self._client)
-                return
-            except FileNotKept as error:
-                self._failure = self._failure or str(error)
-                return
-            except (OSError, VolaryError) as error:
-                self._leave()
-                if not again:
-                    self._failure = self._failure or str(error)
-
-    def _leave(self) -> None:
-        if self._client is not None:
-            with suppress(OSError):
-                self._client.close()
-        self._client = None
+    def _once(self, what: Callable[[FileClient], None]) -> None:
+        with closing(self._member.files()) as client:
+            what(client)

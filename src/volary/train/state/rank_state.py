@@ -7,14 +7,14 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from volary.sharding.groups import heir
-from volary.train.state.state_file import state_content, unpacked
+from volary.train.state.state_file import StateContent, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from volary.run.checkpoints import Manifest
-    from volary.run.content import Content
+    from volary.train.state.held import Savable
     from volary.train.state.stateful import CheckpointParts, Stateful
 
 RESIDUALS = "owed"  # of the codecs: their name in the file since its first version
@@ -58,9 +58,9 @@ def rank_file(rank: int) -> str:
     return f"rank-{rank}.pt"
 
 
-def rank_files(rank: int, parts: CheckpointParts, *, first: bool) -> Iterator[tuple[str, Content]]:
+def rank_files(rank: int, parts: CheckpointParts, *, first: bool) -> Iterator[tuple[str, Savable]]:
     """The files of a checkpoint that a rank writes, by name. first: it writes what all ranks have alike, too."""
-    yield rank_file(rank), state_content(parts.own())
+    yield rank_file(rank), StateContent(parts.own())
     yield from parts.kept()
     if first:
         yield from parts.alike()

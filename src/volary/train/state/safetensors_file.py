@@ -6,6 +6,7 @@ The format: the length of the header, the header, then the values of all tensors
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,25 @@ from volary.run.labels import header_bytes
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from volary.train.state.held import HeldMemory
+
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
+
+
+@dataclass(frozen=True)
+class SafetensorsContent:
+    """The file of these tensors; values are read when it is written. See `TensorContent`."""
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+
+    def __call__(self, file: Any) -> None:
+        write_safetensors(file, self.tensors, self.metadata)
+
+    def held(self, memory: HeldMemory) -> SafetensorsContent:
+        return SafetensorsContent(
+            memory.copy({name: one.detach() for name, one in self.tensors.items()}), self.metadata
+        )
 
 
 def write_safetensors(file: Any, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from volary.errors import RunError
-from volary.run.content import Content, whole
+from volary.run.content import whole
+
+if TYPE_CHECKING:
+    from volary.train.state.held import HeldMemory
 
 
-def state_content(state: Any) -> Content:
-    """Return a function that writes the file; tensors go from where they are straight to the disk."""
-    return lambda file: torch.save(state, file)
+@dataclass(frozen=True)
+class StateContent:
+    """The file of a state; tensors go from where they are straight to the disk. See `TensorContent`."""
+
+    state: Any
+
+    def __call__(self, file: Any) -> None:
+        torch.save(self.state, file)
+
+    def held(self, memory: HeldMemory) -> StateContent:
+        return StateContent(memory.copy(self.state))
 
 
 def packed(state: Any) -> bytes:
     """The bytes of a file with this state."""
-    return whole(state_content(state))
+    return whole(StateContent(state))
 
 
 def unpacked(data: bytes | Path, name: Path) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from volary.run.content import Content
+    from volary.train.state.held import Savable
 
 
 class Stateful(Protocol):
@@ -43,5 +43,5 @@ class CheckpointParts:
     """
 
     own: Callable[[], Mapping[str, Any]]
-    alike: Callable[[], Iterable[tuple[str, Content]]]
-    kept: Callable[[], Iterable[tuple[str, Content]]] = tuple
+    alike: Callable[[], Iterable[tuple[str, Savable]]]
+    kept: Callable[[], Iterable[tuple[str, Savable]]] = tuple

@@ -24,7 +24,7 @@ from volary.naming import named_buffers, named_modules, named_parameters, withou
 from volary.run.checkpoints import require_format
 from volary.sharding.blocks import TensorBlock
 from volary.sharding.ranges import Range
-from volary.train.state.safetensors_file import write_safetensors
+from volary.train.state.safetensors_file import SafetensorsContent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.run.checkpoints import Manifest
-    from volary.run.content import Content
     from volary.sharding.holdings import Holdings
 
 WEIGHTS = "model.safetensors"  # what one process writes that keeps all of them
@@ -65,7 +64,7 @@ class _Described(msgspec.Struct, frozen=True, array_like=True):
 
 def weights_content(
     whole: Mapping[str, Tensor], slices: Iterable[TensorSlice] = (), blocks: Mapping[TensorBlock, Tensor] | None = None
-) -> Content:
+) -> SafetensorsContent:
     """A file of whole tensors, of slices and of blocks, in their shapes; values are read when it is written."""
     tensors, header = dict(whole), dict[str, list[object]]()
     for one in slices:
@@ -82,7 +81,7 @@ def weights_content(
         key = f"{block.name}[{', '.join(f'{start}:{end}' for start, end in block.spans)}; {block.dim}]"
         tensors[key], cut[key] = values, asdict(block)
     metadata |= {_BLOCKS: json.dumps(cut)} if cut else {}
-    return lambda file: write_safetensors(file, tensors, metadata)
+    return SafetensorsContent(tensors, metadata)
 
 
 class SavedWeights:
@@ -242,7 +241,7 @@ class ScatteredWeights:
         scattered = {part.name for part in holdings.keepers}
         self._others = {name: tensor for name, tensor in weights_of(module).items() if name not in scattered}
 
-    def content(self) -> Content:
+    def content(self) -> SafetensorsContent:
         """The file that this rank writes; values are read when it is written."""
         slices = [TensorSlice(part, values_in(part, parameter), parameter) for part, parameter in self._owned]
         return weights_content(self._others if self._leads else {}, slices)

@@ -66,10 +66,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             )
 
         watch = _Watch(place, recorder, pulse, saves=not isinstance(drafts, RemoteDrafts))  # which need its disk
-        try:
-            return train_stages(model_of, group, drafts, recorder, put_together, watch)
-        finally:
-            drafts.close()
+        return train_stages(model_of, group, drafts, recorder, put_together, watch)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from volary.train.state.rank_state import HELD, PRECISION, PerWorkerState, rank_
 from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
-from volary.train.state.state_file import state_content, unpacked
+from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.stateful import CheckpointParts
 from volary.train.state.weights import (
     WEIGHTS,
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from volary.partition._base import Part
-    from volary.run.content import Content
     from volary.train.model import TrainedNetwork
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.held import Savable
     from volary.train.state.progress import Progress
     from volary.train.state.stateful import RankState, Stateful
     from volary.train.worker.saver import GroupSaver
@@ -78,10 +78,13 @@ class SessionParts:
         return f"step {self._saver.saved}" if self._saver.saved else "none yet"
 
     def save(self, metric: float | None, *, last: bool = False) -> None:
-        if self._recorder.step == self._saver.saved and not (last and self._saver.settle()):
+        if self._recorder.step == self._saver.begun and not (last and self._saver.settle()):
             return
         self._recorder.begin_save()
         self._saver.save(CheckpointParts(self._rank_state, self._alike, self._kept), metric, last=last)
+
+    def finish(self) -> None:
+        self._saver.finish()
 
     def resume(self) -> Manifest | None:
         found = self._saver.find(whole=self._in_parts)
@@ -104,22 +107,22 @@ class SessionParts:
         """Whether each rank writes and reads its part of what the optimiser remembers."""
         return self._holdings.in_shares or self._holdings.apart
 
-    def _alike(self) -> Iterator[tuple[str, Content]]:
+    def _alike(self) -> Iterator[tuple[str, Savable]]:
         if not self._holdings.apart and self._scattered is None:
             yield WEIGHTS, weights_content(weights_of(self._module))
         states = {name: part.state() for name, part in self._parts.items()}
         if outer := states.pop(_OUTER):
-            yield OUTER, state_content(outer)
-        yield SHARED, state_content(states)
+            yield OUTER, StateContent(outer)
+        yield SHARED, StateContent(states)
         yield ROSTER, self._progress.packed(self._recorder.step)
 
-    def _kept(self) -> Iterator[tuple[str, Content]]:
+    def _kept(self) -> Iterator[tuple[str, Savable]]:
         holdings, writer = self._holdings, f"worker-{self._saver.rank}"
         if self._scattered is not None:
             yield weights_file(writer), self._scattered.content()
         if not holdings.apart:
             if holdings.owned:
-                yield optimizer_file(writer) if holdings.in_shares else OPTIMIZER, state_content(self._update.state())
+                yield optimizer_file(writer) if holdings.in_shares else OPTIMIZER, StateContent(self._update.state())
             return
         tensors, owned = weights_of(self._module), {block.name for block in holdings.writes}
         uncut = {name for name in tensors if name not in holdings.blocks and holdings.writes_uncut}
@@ -127,7 +130,7 @@ class SessionParts:
         if uncut or blocks:
             yield weights_file(writer), weights_content({name: tensors[name] for name in uncut}, blocks=blocks)
             state = OptimizerState.from_plain(self._update.state()).cut(holdings.blocks)
-            yield optimizer_file(writer), state_content(state.of_names(uncut | owned).plain())
+            yield optimizer_file(writer), StateContent(state.of_names(uncut | owned).plain())
 
     def _restore(self, manifest: Manifest, folder: Path) -> None:
         holdings, parts = self._holdings, {"update": self._update, **self._parts}

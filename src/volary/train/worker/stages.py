@@ -85,6 +85,7 @@ def _trained(training: Training[Lockstep], watching: Watching | None) -> Outcome
         raise
     finally:
         training.replica.close()
+        lockstep.saver.finish()
 
 
 def _thaw(model: Model, group: Group, drafts: Drafts, recorder: Recorder) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import cut
-from volary.errors import NotSaved, Stopped
+from volary.errors import Stopped
 from volary.train.device import device_of
 from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from volary.train.member.pulse import Pulse
     from volary.train.own.loop_backend import LoopBackend
     from volary.train.recording.recorder import Recorder
-    from volary.train.state.drafts import Drafts
 
 
 @contextmanager
@@ -68,9 +67,8 @@ class _Start:
         with joined(self.member, recorder, device, script.strategy.backend, self.facts) as group:
             try:
                 self._begin()
-                with closing(drafts_of(self.member, group, recorder, pulse, script.checkpoint)) as drafts:
-                    yield ReplicatedLoop(script, group, recorder, pulse, device, drafts)
-                    _settle(drafts)
+                drafts = drafts_of(self.member, group, recorder, pulse, script.checkpoint)
+                yield ReplicatedLoop(script, group, recorder, pulse, device, drafts)
             except Stopped:
                 raise
             except BaseException:
@@ -91,10 +89,3 @@ class _Start:
         if self.member.place.leads:
             self.recorder.note(device=self.device)
         self.recorder.starting(self.doing)
-
-
-def _settle(drafts: Drafts) -> None:
-    try:
-        drafts.settle()
-    except OSError as error:
-        raise NotSaved(f"the last checkpoint could not be written: {error}") from None

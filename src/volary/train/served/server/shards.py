@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from volary.sharding.groups import LEADER
 from volary.train.state.committing import write_files
 from volary.train.state.optimizer_state import OptimizerState, optimizer_file
-from volary.train.state.state_file import state_content
+from volary.train.state.state_file import StateContent
 from volary.train.state.weights import TensorSlice, weights_content, weights_file, weights_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ShardWriter:
         writer = f"server-{self._number}-shard-{'-'.join(map(str, shards))}"
         files: dict[str, Content] = {
             weights_file(writer): weights_content(self._rest if LEADER in shards else {}, tensors),
-            optimizer_file(writer, self._remembered): state_content(state.plain()),
+            optimizer_file(writer, self._remembered): StateContent(state.plain()),
         }
         return write_files(self._write, step, files.items())
 

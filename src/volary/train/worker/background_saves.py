@@ -1,0 +1,138 @@
+"""Saves that are written beside the steps: a copy of the state in memory, and a thread that writes it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from volary.train.state.committing import Committing
+from volary.train.state.held import HeldMemory, held
+
+if TYPE_CHECKING:
+    from volary.comm.groups.group import Bulletin
+    from volary.run.content import Content
+    from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
+    from volary.train.state.held import Savable
+
+LOOK_S = 0.2  # between two looks at whether this worker is without a driver
+FINISH_S = 30.0  # at most, for the save that is under way when a run fails
+NICENESS = 10  # of the thread that writes, where the system knows one of a thread: its core is for the steps
+
+
+class BackgroundSaves:
+    """Saves of this rank, one at a time. board: where the threads of all ranks agree, for no other use.
+
+    ended: called in the thread with the step, and why its save failed, empty if it counts.
+    """
+
+    def __init__(self, drafts: Drafts, board: Bulletin, recorder: Recorder, ended: Callable[[int, str], None]) -> None:
+        self._drafts, self._board, self._recorder, self._ended = drafts, board, recorder, ended
+        self._memory = HeldMemory()
+        self._begun = 0
+        self._newest: _Save | None = None
+
+    def hold(self, files: Iterator[tuple[str, Savable]]) -> list[tuple[str, Content]] | None:
+        """Copies of these files as they are now, by name; None if there is no memory for them."""
+        self.wait()
+        self._memory.begin()
+        try:
+            return [(name, held(content, self._memory)) for name, content in files]
+        except MemoryError:
+            self._memory = HeldMemory()
+            return None
+
+    def begin(self, step: int, files: list[tuple[str, Content]], metric: float | None) -> None:
+        """Begin to write what is held; returns at once. All ranks do so."""
+        self._begun += 1
+        save = self._newest = _Save(self._board.within(str(self._begun)))
+        threading.Thread(target=self._carry, args=(save, step, files, metric), name="checkpoints", daemon=True).start()
+
+    def wait(self) -> str:
+        """Wait for the save under way; not without a driver, then it never counts. Returns why the newest failed.
+
+        Raises what its state's own code raised.
+        """
+        return self._wait(lambda: False)
+
+    def finish(self) -> None:
+        """The run ends: let the save under way come to its end, for a while; then it never counts."""
+        at_most = threading.Event()
+        timer = threading.Timer(FINISH_S, at_most.set)
+        timer.daemon = True
+        timer.start()
+        self._wait(at_most.is_set)
+        timer.cancel()
+
+    def _wait(self, enough: Callable[[], bool]) -> str:
+        if (save := self._newest) is None:
+            return ""
+        with self._recorder.waiting():
+            while not save.over.wait(LOOK_S) and not self._drafts.alone() and not enough():
+                pass
+        save.abandon()
+        if save.error is not None:
+            raise save.error
+        return save.failure
+
+    def _carry(self, save: _Save, step: int, files: list[tuple[str, Content]], metric: float | None) -> None:
+        _be_nice()
+        try:
+            committing = Committing(self._drafts, save.gather, leads=self._recorder.leads, counting=save.counting)
+            save.failure = committing.write(step, lambda: iter(files), metric)
+        except _NoBoard as error:
+            save.failure = str(error)
+        except BaseException as error:
+            save.error = error  # what the state's own code raises, the thread that trains is to raise
+        finally:
+            if not save.abandoned:
+                self._ended(step, save.failure)
+            save.over.set()
+
+
+class _NoBoard(Exception):
+    """The driver is gone, or does not answer."""
+
+
+class _Save:
+    """One save. over: it counts, or has failed. abandoned: nobody waits for it, and it must not count."""
+
+    def __init__(self, board: Bulletin) -> None:
+        self._board, self._gathered = board, 0
+        self._counts = threading.Lock()
+        self.over, self.abandoned = threading.Event(), False
+        self.failure = "it has not ended"
+        self.error: BaseException | None = None
+
+    def gather(self, value: Any) -> list[Any]:
+        """What the threads of all ranks say, by rank."""
+        self._gathered += 1
+        if self._board.size == 1:
+            return [value]
+        try:
+            return self._board.share(str(self._gathered), value)
+        except Exception as error:  # a launcher's store raises as it likes
+            raise _NoBoard(f"the workers could not agree over the run's driver: {error}") from None
+
+    def abandon(self) -> None:
+        """From now on it does not come to count."""
+        with self._counts:
+            self.abandoned = True
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """The moment in which it comes to count. Raises OSError once it is abandoned."""
+        with self._counts:
+            if self.abandoned:
+                raise OSError("the run has gone on without it")
+            yield
+
+
+def _be_nice() -> None:
+    if sys.platform == "linux":  # elsewhere it would be the process's
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
