@@ -20,6 +20,15 @@ def test_show_has_the_curves_of_training_and_validation(volary):
     assert (found[2]["steps"], found[2]["values"]) == ([23, 46], [0.9132, 0.9733])
 
 
+def test_show_has_tables_of_the_newest_figures_of_classes(volary):
+    directory = whole_run("a")
+    with journal(directory) as run:
+        run.metrics(60, {"recall[0]": 0.5, "recall[1]": 1.0, "confusion[0,0]": 3.0, "confusion[0,1]": 3.0})
+    lines = [line.split() for line in volary("show", "a").out.splitlines()]
+    place = lines.index(["class", "recall"])
+    assert lines[place + 1 : place + 6] == [["0", "0.5"], ["1", "1"], [], ["confusion", "0", "1"], ["0", "3", "3"]]
+
+
 def test_show_draws_a_curve(volary, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     whole_run("a")

@@ -109,6 +109,7 @@ def _say_curves(found: Account) -> None:
 
 
 def _say_metrics(found: Account) -> None:
+    from volary.monitor.parts import tables
     from volary.monitor.wording import clean, number, whole
 
     if not found.metrics:
@@ -123,6 +124,9 @@ def _say_metrics(found: Account) -> None:
     say("\nevaluations" + (f", the newest {len(shown)} of {len(found.metrics)}" if left_out else ""))
     rows = [[str(step), *(number(values[n]) if n in values else "-" for n in names)] for step, values in shown]
     say_table(("step", *map(clean, names)), rows)
+    for header, *parts in tables(found.metrics[-1][1]):
+        say("")
+        say_table(header, parts)
 
 
 def _say_times(found: Account) -> None:

@@ -108,7 +108,7 @@ class Saver(Protocol):
 
     @property
     def newest(self) -> str:
-        """The newest checkpoint of this attempt, in words."""
+        """The newest checkpoint of this attempt, in words; once what is being written counts, or has failed."""
         ...
 
     def save(self, metric: float | None, *, last: bool = False) -> None:

@@ -75,6 +75,7 @@ class SessionParts:
 
     @property
     def newest(self) -> str:
+        self._saver.finish()
         return f"step {self._saver.saved}" if self._saver.saved else "none yet"
 
     def save(self, metric: float | None, *, last: bool = False) -> None:
