@@ -149,7 +149,7 @@ def test_what_one_rank_cannot_write_is_one_sentence_and_older_checkpoints_stay(r
     ranks.save(40)
     assert ranks.settle() == [f"rank 1: {gate.why}"] * 2
     assert [one["reason"] for one in ranks.said("checkpoint_failed")] == [
-        f"step 40: rank 1: {gate.why}; training goes on, older checkpoints stay"
+        f"rank 1: {gate.why}; training goes on, older checkpoints stay"
     ]
     assert (ranks.there.steps(), [one.saved for one in ranks.savers]) == ([20], [20, 20])
     gate.why = ""

@@ -178,7 +178,11 @@ class Recorder:
 
     def event(self, kind: str, **data: Any) -> None:
         """Record an event of this step; it is sent with the next heartbeat."""
-        self.events.append({"event": kind, "step": self.step, "data": data})
+        self.event_of(self.step, kind, data)
+
+    def event_of(self, step: int, kind: str, data: dict[str, Any]) -> None:
+        """Record an event of an earlier step: what was begun then has ended. From any thread."""
+        self.events.append({"event": kind, "step": step, "data": data})
 
     def warn_once(self, text: str) -> None:
         """Record a warning, unless it was recorded so before."""

@@ -91,7 +91,7 @@ class LocalDrafts:
         path = self.checkpoints.commit(step, world_size, files, metric)
         self.newest = step
         seconds = time.perf_counter() - self._began_at
-        self._recorder.event("checkpoint", step=step, path=str(path), seconds=seconds)
+        self._recorder.event_of(step, "checkpoint", {"step": step, "path": str(path), "seconds": seconds})
         self.checkpoints.keep(self._keep_last, keep_best=self._keep_best)
 
     def give_up(self, step: int) -> None:

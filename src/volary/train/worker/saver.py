@@ -116,7 +116,7 @@ class GroupSaver:
         failure = write()
         for wait_s in TRY_AGAIN_AFTER_S:
             if failure:
-                self._tell(f"{failure}; it is the last one, and tried again in {wait_s:g} s")
+                self._tell(step, f"{failure}; it is the last one, and tried again in {wait_s:g} s")
                 self._recorder.hand_over()
                 time.sleep(wait_s)
                 failure = write()
@@ -131,7 +131,7 @@ class GroupSaver:
     def _ended(self, step: int, failure: str) -> None:
         """A save has ended; told from any thread."""
         if failure:
-            self._tell(f"step {step}: {failure}; training goes on, older checkpoints stay")
+            self._tell(step, f"{failure}; training goes on, older checkpoints stay")
         else:
             self.saved = step
 
@@ -140,6 +140,6 @@ class GroupSaver:
         with self._recorder.waiting():
             return self._gather(value)
 
-    def _tell(self, reason: str) -> None:
+    def _tell(self, step: int, reason: str) -> None:
         if self._group.leads:
-            self._recorder.event("checkpoint_failed", reason=reason)
+            self._recorder.event_of(step, "checkpoint_failed", {"reason": reason})
