@@ -18,7 +18,7 @@ from volary.server.roster.portions import RemainingSamples
 from volary.server.roster.progress import RosterState
 from volary.train.state.committing import write_files
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
-from volary.train.state.state_file import state_content
+from volary.train.state.state_file import StateContent
 from volary.train.state.weights import WEIGHTS, weights_content, weights_of
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def untrained(module: nn.Module) -> FirstCheckpoint:
         0,
         {
             WEIGHTS: weights_content(weights_of(module)),
-            OPTIMIZER: state_content(OptimizerState().plain()),
-            SHARED: state_content({}),
+            OPTIMIZER: StateContent(OptimizerState().plain()),
+            SHARED: StateContent({}),
             ROSTER: msgspec.json.encode(RosterState(0, 0, RemainingSamples(0, []))),
         },
     )

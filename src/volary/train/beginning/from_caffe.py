@@ -30,6 +30,7 @@ from volary.train.update.optimizer_rule import COUNTER, PartState
 
 if TYPE_CHECKING:
     from volary.network.caffe.solver.snapshot import SolverSnapshot
+    from volary.run.content import Content
     from volary.session.spec import Session
 
 
