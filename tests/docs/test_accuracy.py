@@ -27,8 +27,8 @@ STRATEGIES = [
     "strategy.codec=onebit",
     *[f"{FOUR} strategy.codec={name}" for name in _names("codec")],
     *[f"{FOUR} strategy.exchange={name}" for name in _names("exchange") if name != "server"],
-    *[f"{FOUR} strategy.consistency={name}" for name in ("local", "gossip")],
-    *[f"{SERVED}{name}" for name in _names("consistency") if name != "gossip"],
+    *[f"{FOUR} strategy.consistency={name}" for name in ("local", "gossip", "elastic")],
+    *[f"{SERVED}{name}" for name in _names("consistency") if name not in ("gossip", "elastic")],
 ]
 
 

@@ -78,9 +78,9 @@ def test_what_is_out_of_range_is_named(write, more, sentence):
 
 
 def test_a_name_that_is_planned_says_so(write, short):
-    text = short.replace("{workers: 2}", "{consistency: elastic}")
+    text = short.replace("{workers: 2}", "{consistency: hogwild}")
     assert refusal(write(text)).startswith(
-        "session.yaml:5:25: strategy.consistency: 'elastic' is planned but not built yet; available: "
+        "session.yaml:5:25: strategy.consistency: 'hogwild' is planned but not built yet; available: "
     )
 
 

@@ -149,7 +149,7 @@ def read_under_gossip(rank: int, world_size: int) -> list[str]:
 
 def test_under_gossip_a_state_that_is_read_is_told_to_be_one_worker_s(workers):
     first, second = workers(2, read_under_gossip)
-    accepted = "accepted: worker.save(model=model), on all workers, which writes the mean of all"
+    accepted = "accepted: worker.save(model=model), on all workers, which writes the one model of all"
     assert first == [f"state_dict() was read, which {OWN}; {accepted}"]
     assert second == []
 

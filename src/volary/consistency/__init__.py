@@ -5,6 +5,6 @@ from volary.plugins import Room
 ROOM = Room(
     __name__,
     "CONSISTENCY",
-    planned=("elastic", "hogwild"),
+    planned=("hogwild",),
     protocol="volary.consistency._base:Consistency",
 )

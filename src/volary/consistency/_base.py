@@ -17,7 +17,7 @@ class Push(Enum):
 
     NOTHING = "nothing"
     GRADIENT = "gradient"  # of all steps since the last push
-    DIFFERENCE = "difference"  # of this worker's parameters to those that it read after the last push
+    DIFFERENCE = "difference"  # of this worker's parameters to those that it read after the last push, or a part of it
     PARAMETERS = "parameters"  # this worker's own, which become the mean of its own and its partners'
 
 
@@ -94,6 +94,13 @@ class Consistency:
     @property
     def outer(self) -> Any:
         """The optimiser, as a session names one, of what differences add up to; None: they are added as they are."""
+        return None
+
+    def pull(self, workers: int) -> float | None:
+        """The part of its distance to the one model by which each of so many workers pulls that, and is pulled.
+
+        None: they take it over.
+        """
         return None
 
     @property

@@ -61,18 +61,7 @@ def lacks(strategy: Strategy) -> dict[str, str]:
 def of_strategy(strategy: Strategy) -> Iterator[Need]:
     """Yield what the strategy's own settings need. Raises SettingError for a codec of gradients if none travel."""
     codec = strategy.codec.name
-    if strategy.consistency.needs_server:
-        name = CONSISTENCY.name_of(type(strategy.consistency))
-        yield Need("consistency", name, "versions", "exchange=server, or consistency=bsp")
-    if not strategy.consistency.equal:
-        name = CONSISTENCY.name_of(type(strategy.consistency))
-        yield Need("consistency", name, "peers", "exchange=allreduce")
-        yield Need("consistency", name, "wire", "exchange.route=auto")
-        if not strategy.codec.exact:
-            raise SettingError(
-                f"codec is {codec}, and with consistency={name} parameters travel, of which nothing may be left out; "
-                "accepted: codec=none"
-            )
+    yield from _of_consistency(strategy)
     if strategy.codec.needs_gradients and strategy.consistency.pushes.value != "gradient":
         name = CONSISTENCY.name_of(type(strategy.consistency))
         raise SettingError(
@@ -89,15 +78,47 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
             "partition", partition, trait, "exchange=allreduce, with route auto, ring or shared; or partition=data"
         )
     pushes = strategy.consistency.pushes.value
-    apart = pushes == "difference" and strategy.partition.local_steps
+    apart = pushes == "difference" and strategy.consistency.equal and strategy.partition.local_steps
     if strategy.partition.needs and pushes != "gradient" and not apart:
         name = CONSISTENCY.name_of(type(strategy.consistency))
         raise SettingError(
             f"partition is {partition}, and with consistency={name} each worker updates all parameters; accepted: "
             "consistency=bsp, or partition=data"
         )
+    if strategy.partition.needs and strategy.consistency.outer is not None:
+        raise SettingError(
+            f"partition is {partition}, and consistency.outer remembers something of all parameters on each worker; "
+            "accepted: no outer, or partition=data"
+        )
     if strategy.backend != "auto":
         yield Need("backend", strategy.backend, "process group", "auto")
+
+
+def _of_consistency(strategy: Strategy) -> Iterator[Need]:
+    """Yield what the consistency model needs. Raises SettingError for a codec that does not go with it."""
+    consistency, codec = strategy.consistency, strategy.codec
+    name = CONSISTENCY.name_of(type(consistency))
+    if consistency.needs_server:
+        yield Need("consistency", name, "versions", "exchange=server, or consistency=bsp")
+    try:
+        consistency.pull(strategy.workers)
+    except SettingError as error:
+        raise SettingError(f"consistency.{error}") from None
+    if consistency.equal:
+        return
+    yield Need("consistency", name, "peers", "exchange=allreduce")
+    if consistency.pushes.value == "parameters":
+        yield Need("consistency", name, "wire", "exchange.route=auto")
+        if not codec.exact:
+            raise SettingError(
+                f"codec is {codec.name}, and with consistency={name} parameters travel, of which nothing may be left "
+                "out; accepted: codec=none"
+            )
+    elif not codec.needs_gradients and (codec.chooses or codec.at(0) != codec):
+        raise SettingError(
+            f"codec is {codec.name}, which changes while the run trains, and with consistency={name} what travels is "
+            "planned once; accepted: a codec that stays, without warm_up_samples"
+        )
 
 
 def of_session(session: Session) -> Iterator[Need]:
@@ -133,6 +154,10 @@ def of_session(session: Session) -> Iterator[Need]:
         if rule.until.unit != "never":
             yield Need("train.freeze", f"until {rule.until}", "steps together", "until=never, or exchange=allreduce")
     if data.batch.largest(data.batch_size) != data.batch_size:
+        if not session.strategy.consistency.equal and session.strategy.consistency.pushes.value == "difference":
+            raise SettingError(
+                "data.batch grows, and trying sizes would move the centre that workers pull; accepted: fixed"
+            )
         yield Need("data.batch", "one that grows", "steps together", "fixed")
         yield Need("data.batch", "one that grows", "all parameters", "fixed, or partition.level=2")
 

@@ -105,6 +105,10 @@ class Voting(Replica, Protocol):
         """Update nothing, as only what is agreed updates parameters."""
         return
 
+    def updated(self) -> None:
+        """This worker's own parameters were updated with its own gradients, in `update` or by a user's loop."""
+        return
+
     def await_all(self) -> None:
         """Wait for nothing: all are as new as wanted, unless sums are applied as they arrive."""
         return

@@ -1,8 +1,8 @@
-"""A worker's contributions: gradients as backward makes them, or parameters that it updated, or their changes."""
+"""A worker's contributions: gradients as backward makes them, or parameters that it updated, their changes or pulls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -13,7 +13,7 @@ from volary.exchange.gradients.row_blocks import write_as_usual, write_in_place
 from volary.naming import named_parameters
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from volary.comm.sums.route import Memory
     from volary.exchange.gradients.bucket import Chunk, ParameterSlot
@@ -155,6 +155,63 @@ class PushedDifferences:
     def forget(self) -> None:
         for slot in self.buckets.slots:
             slot.parameter.copy_(self.since[slot.name])
+
+    def close(self) -> None:
+        """Nothing of the network is held."""
+
+
+class PushedPulls:
+    """See `Contributions`. A part of the distance of this worker's `own` parameters, by name, to those of the plans.
+
+    It leaves as the contribution begins; the worker goes back by as much after its next update.
+    """
+
+    lazy = False
+
+    def __init__(
+        self,
+        plans: Sequence[BucketPlan],
+        memory: Sequence[Memory],
+        ready: Callable[[Chunk], None],
+        *,
+        chunk_mb: float,
+        own: Mapping[str, nn.Parameter],
+        part: float,
+    ) -> None:
+        self._ready, self.own, self._part = ready, own, part
+        self.buckets = Buckets(plans, memory, chunk_mb=chunk_mb, private=False)
+        self._pull: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Pull from where this worker is."""
+        slots = self.buckets.slots
+        self._pull = {slot.name: (self.own[slot.name] - slot.parameter).mul_(self._part) for slot in slots}
+
+        def write(slot: ParameterSlot) -> None:
+            slot.view.copy_(self._pull[slot.name])
+
+        self.buckets.fill(write)
+        for chunk in self.buckets.chunks:
+            self._ready(chunk)
+
+    def in_backward(self, *, last: bool) -> None:
+        pass
+
+    @torch.no_grad()
+    def updated(self) -> None:
+        """This worker has updated its parameters: let the centre pull them."""
+        for name, pull in self._pull.items():
+            self.own[name].sub_(pull)
+        self._pull = {}
+
+    def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
+        """All of it has left, whatever this worker's share of the samples; it goes back, if it learnt from none."""
+        self.updated()
+        return []
+
+    def forget(self) -> None:
+        self._pull = {}
 
     def close(self) -> None:
         """Nothing of the network is held."""

@@ -18,6 +18,7 @@ from volary.exchange.gradients.contributions import (
     PushedDifferences,
     PushedGradients,
     PushedParameters,
+    PushedPulls,
 )
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 from volary.exchange.overlap.delayed import DelayedKeeper
@@ -203,6 +204,13 @@ class ContributionBuffers(Generic[Kind]):
         """Read the votes, once they are here."""
         return votes.read(self._box.agreed.tolist())
 
+    def tell(self, update: str) -> None:
+        """Write down how contributions travel, and when parameters are updated."""
+        if self.group.leads:
+            route = self.keeper.route
+            self._recorder.note(route=route, update=update)
+            self._recorder.event("exchange", route=route, update=update)
+
     def _warn(self, text: str) -> None:
         self._recorder.event("warning", text=text)
 
@@ -256,6 +264,21 @@ def differences(
     return ContributionBuffers(
         settings, representations, group, partial(PushedDifferences, chunk_mb=settings.strategy.bucket_mb)
     )
+
+
+def pulls(
+    settings: StrategySettings,
+    representations: Mapping[str, Representation],
+    group: Group,
+    own: Mapping[str, nn.Parameter],
+    part: float,
+) -> ContributionBuffers[PushedPulls]:
+    """A part of the distance of this worker's `own` parameters to those of the module; see `ContributionBuffers`.
+
+    A collective call.
+    """
+    make = partial(PushedPulls, chunk_mb=settings.strategy.bucket_mb, own=own, part=part)
+    return ContributionBuffers(settings, representations, group, make)
 
 
 def parameters(settings: StrategySettings, group: Group, partners: Partners) -> ContributionBuffers[PushedParameters]:

@@ -12,22 +12,21 @@ from volary.exchange.overlap.kept_apart import KeptApart
 from volary.train.strategies import idle_settings
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
-from volary.train.strategies.averaging.gossip_steps import GossipSteps
-from volary.train.strategies.averaging.local_steps import LocalSteps
-from volary.train.strategies.averaging.outer_rule import outer_updating
+from volary.train.strategies.averaging.build import elastic, gossip, local
 from volary.train.strategies.choosing import Chooser
-from volary.train.strategies.contribution import StepSettings, StrategySettings, differences, gradients
+from volary.train.strategies.contribution import StepSettings, StrategySettings, gradients
 from volary.train.strategies.overlapping import Overlapping
 from volary.train.strategies.single_worker import SingleWorker
 from volary.train.update.whole import WholeUpdate
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.exchange.gradients.contributions import Contributions, PushedDifferences, PushedGradients
+    from volary.exchange.gradients.contributions import PushedGradients
     from volary.partition._base import Part
     from volary.session.spec import Strategy
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
+    from volary.train.strategies.averaging.local_steps import LocalSteps
     from volary.train.strategies.contribution import ContributionBuffers
     from volary.train.strategies.strategy_state import StrategyState
     from volary.train.update.by_slices import UpdateBySlices
@@ -68,19 +67,18 @@ def build_strategy(
         strategy, part.module, recorder, comm_setup, state, private, steps, part.holdings.kept_apart, part.at_once
     )
     if strategy.consistency.pushes is Push.PARAMETERS:
-        gossip = GossipSteps(settings, group, _whole(update, recorder))
-        when = "under the next step" if comm_setup.behind else "before the next step"
-        _tell(recorder, group, gossip.contribution, f"by each worker; the mean with partners is taken {when}")
-        return gossip
+        return gossip(settings, group, _whole(update, recorder))
     chooser = Chooser(settings, group.bulletin, steps.samples or (lambda: 0), steps.estimate)
     if not strategy.codec.follows:
         _warn(recorder, group, state, idle_settings.of_layers(strategy.codec, chooser.offered()))
+    if (part_pulled := strategy.consistency.pull(group.size)) is not None:
+        return elastic(settings, chooser.representations(), group, _whole(update, recorder), part_pulled)
     numbers = itertools.count()
 
     def make() -> Overlapping | AfterBackward | LocalSteps:
         own = group.within(f"plan {next(numbers)}")
         if strategy.consistency.pushes is Push.DIFFERENCE:
-            return _local(differences(settings, chooser.representations(), own), settings, own, update)
+            return local(settings, chooser.representations(), own, _whole(update, recorder))
         kept_apart = KeptApart.of_groups(part.holdings.mesh.groups("data"))
         representations = chooser.representations() | dict.fromkeys(settings.kept_apart, kept_apart)
         return _of(gradients(settings, representations, own), settings, own, update, update or early)
@@ -98,20 +96,6 @@ def _warn(recorder: Recorder, group: Group, state: StrategyState, text: str) -> 
     if text and group.leads and text not in state.told:
         state.told.add(text)
         recorder.event("warning", text=text)
-
-
-def _local(
-    contribution: ContributionBuffers[PushedDifferences],
-    settings: StrategySettings,
-    group: Group,
-    update: Update | None,
-) -> LocalSteps:
-    when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
-    updating = outer_updating(settings.strategy.consistency)
-    outer = settings.state.outer.of(settings.module, updating)
-    taken = "their mean is taken" if updating is None else "the outer rule steps by their mean"
-    _tell(settings.recorder, group, contribution, f"by each worker; {taken} {when}")
-    return LocalSteps(contribution, settings, _whole(update, settings.recorder), outer)
 
 
 def _of(
@@ -132,7 +116,7 @@ def _of(
             raise SettingError(f"a partition whose workers update shares cannot be: {whole}; accepted: partition=data")
     if whole and contribution.keeper.behind:
         raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
-    _tell(recorder, group, contribution, f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
+    contribution.tell(f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
     if whole or by_slices is None:
         return AfterBackward(contribution, recorder, _whole(update, recorder))
     return Overlapping(contribution, module, recorder, group, by_slices)
@@ -140,10 +124,3 @@ def _of(
 
 def _whole(update: Update | None, recorder: Recorder) -> WholeUpdate | None:
     return None if update is None else WholeUpdate(update, recorder)
-
-
-def _tell(recorder: Recorder, group: Group, contribution: ContributionBuffers[Contributions], update: str) -> None:
-    """Write down how contributions travel, and when parameters are updated."""
-    if group.leads:
-        recorder.note(route=contribution.keeper.route, update=update)
-        recorder.event("exchange", route=contribution.keeper.route, update=update)

@@ -44,7 +44,7 @@ class AveragingPeriod:
         """Say what a worker's parameters are now if not a model of all workers, and what to do; else return ""."""
         own = "is this worker's own copy: other workers have others"
         if not self._consistency.equal:
-            return f"{own}; accepted: worker.save(model=model), on all workers, which writes the mean of all"
+            return f"{own}; accepted: worker.save(model=model), on all workers, which writes the one model of all"
         if not self.under_way:
             return ""
         after = f"{self._steps} step{'s' * (self._steps > 1)} after replicas were equal last"

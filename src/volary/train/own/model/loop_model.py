@@ -147,8 +147,10 @@ class LoopModel:
         self._made = 0
         if self._early is not None:
             self._early.apply()
-        if top_level and self.period.updates and self.period.end_step():
-            self.end_period()
+        if top_level and self.period.updates:
+            self.strategy.updated()
+            if self.period.end_step():
+                self.end_period()
 
     def compare(self, step: int) -> None:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
@@ -165,7 +167,7 @@ class LoopModel:
     @contextmanager
     def consensus(self) -> Iterator[None]:
         """Lend the model what all replicas are together. A collective call."""
-        lent = self._lent_mean() if self.period.under_way else self.strategy.consensus()
+        lent = self._lent_mean() if self.period.under_way and self._consistency.equal else self.strategy.consensus()
         with lent:
             self._lent = True
             try:

@@ -1,0 +1,59 @@
+"""Makes the replicas of which each worker updates its own. Collective calls; update: None in a user's own loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volary.errors import SettingError
+from volary.train.strategies.averaging.elastic_steps import ElasticSteps
+from volary.train.strategies.averaging.gossip_steps import GossipSteps
+from volary.train.strategies.averaging.local_steps import LocalSteps
+from volary.train.strategies.averaging.outer_rule import outer_updating
+from volary.train.strategies.contribution import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from volary.comm.groups.group import Group
+    from volary.exchange.representations._base import Representation
+    from volary.train.strategies.contribution import StrategySettings
+    from volary.train.update.whole import WholeUpdate
+
+
+def local(
+    settings: StrategySettings, representations: Mapping[str, Representation], group: Group, update: WholeUpdate | None
+) -> LocalSteps:
+    """Copies that become equal after each period. Raises SettingError for an outer rule that needs whole tensors."""
+    updating = outer_updating(settings.strategy.consistency)
+    outer = settings.state.outer.of(settings.module, updating)
+    made = LocalSteps(differences(settings, representations, group), settings, update, outer)
+    taken = "their mean is taken" if updating is None else "the outer rule steps by their mean"
+    when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
+    made.contribution.tell(f"by each worker; {taken} {when}")
+    return made
+
+
+def gossip(settings: StrategySettings, group: Group, update: WholeUpdate | None) -> GossipSteps:
+    """Copies that become the mean of their own and their partners'."""
+    made = GossipSteps(settings, group, update)
+    when = "under the next step" if settings.comm_setup.behind else "before the next step"
+    made.contribution.tell(f"by each worker; the mean with partners is taken {when}")
+    return made
+
+
+def elastic(
+    settings: StrategySettings,
+    representations: Mapping[str, Representation],
+    group: Group,
+    update: WholeUpdate | None,
+    part: float,
+) -> ElasticSteps:
+    """Copies around a centre. part: see `ElasticSteps`. Raises SettingError for sums that are to come a step behind."""
+    if settings.comm_setup.behind:
+        raise SettingError(
+            "exchange.behind has no effect with consistency=elastic, whose sums travel under the next steps always; "
+            "accepted: behind=false"
+        )
+    made = ElasticSteps(settings, representations, group, update, part)
+    made.contribution.tell("by each worker; the centre moves by what all pull")
+    return made

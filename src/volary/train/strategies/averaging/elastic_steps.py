@@ -1,0 +1,150 @@
+"""Elastic averaging in lock step: workers pull a centre, of which each has a copy, and are pulled by it.
+
+What travels is a part of each worker's distance to the centre, as a contribution begins: the sum over all workers is
+what the centre moves by. The worker computes its next gradient where it is, and then goes back by as much as it has
+pulled: the published recursion (Zhang, Choromanska and LeCun, NIPS 2015, equations 2 and 3). Nobody needs the sum
+before the next pull, so it travels under all that is computed until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from volary.naming import named_parameters
+from volary.train.agreement.first_state import share_now
+from volary.train.agreement.votes import Vote
+from volary.train.state.rank_state import PARAMETERS
+from volary.train.strategies.averaging.centre import centre_of
+from volary.train.strategies.contribution import pulls
+from volary.train.strategies.exchanging import Exchanging
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.groups.group import Group
+    from volary.exchange.gradients.contributions import PushedPulls
+    from volary.exchange.representations._base import Representation
+    from volary.train.agreement.first_state import DeferredTensors
+    from volary.train.agreement.votes import Agreed
+    from volary.train.coordinator import LearnTask
+    from volary.train.state.stateful import RankState
+    from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
+    from volary.train.update.whole import WholeUpdate
+
+
+class ElasticSteps(Exchanging):
+    """See `volary.train.replica.Voting`. part: of its distance by which a worker pulls.
+
+    Making one is a collective call. A checkpoint has the centre, and each worker's own parameters (see `RankState`).
+    """
+
+    contribution: ContributionBuffers[PushedPulls]
+
+    def __init__(
+        self,
+        settings: StrategySettings,
+        representations: Mapping[str, Representation],
+        group: Group,
+        update: WholeUpdate | None,
+        part: float,
+    ) -> None:
+        self._centre = centre_of(settings.module)
+        own = {name: one for name, one in named_parameters(settings.module) if one.requires_grad}
+        around = replace(settings, module=self._centre)
+        super().__init__(pulls(around, representations, group, own, part), settings.recorder)
+        self._module, self._group, self._update = settings.module, group, update
+        self._vote = Vote(0.0, busy=True, ending=False)
+        self._own: dict[str, Tensor] = {}  # while the network has the centre, and until it has what was restored
+
+    def start(self, late: DeferredTensors) -> None:
+        """Start the exchange, and give all ranks what rank 0 has, or each what it had when a checkpoint was saved."""
+        share_now(list(self._module.parameters()), late, self._group, self.contribution.keeper.broadcast)
+        self.take_own()
+        self.contribution.start(
+            votes_first=False, heard=self._hear, apply=None, travelled=self._moved, applied=lambda *_: None
+        )
+
+    def begin(self, task: LearnTask) -> None:
+        """Let this worker's pull leave, which is of where it and the centre are now."""
+        self.contribution.pushed.begin()
+
+    def update(self) -> None:
+        """Update this worker's parameters with its own gradients, and let the centre pull them."""
+        assert self._update is not None
+        self._update.apply(self._recorder.step)
+        self.updated()
+
+    def updated(self) -> None:
+        self.contribution.pushed.updated()
+
+    def vote(self, vote: Vote) -> None:
+        self._vote = vote
+
+    def agree(self) -> Agreed:
+        """Wait for the pulls of all workers, and for what they say of the step."""
+        self._recorder.enter("exchange")
+        self.contribution.vote(self._vote)
+        self._release()
+        self.contribution.keeper.settle()
+        return self._take_agreed()
+
+    @torch.no_grad()
+    def apply(self, scale: float = 1.0) -> None:
+        """Move the centre by what all have pulled."""
+        self.contribution.pushed.complete()
+        for slot in self.contribution.slots:
+            slot.parameter.add_(slot.agreed)
+
+    def leave_out(self) -> None:
+        """Let nobody have pulled, on all workers; what a worker has updated by itself stays."""
+        self._left_out(all_of_it=True)
+        self.contribution.pushed.forget()
+        if self._update is not None:
+            self._update.forget()
+
+    def settle(self) -> None:
+        """Do nothing: all is done with the contribution."""
+
+    @property
+    def own(self) -> Mapping[str, RankState]:
+        return {PARAMETERS: self}
+
+    @contextmanager
+    @torch.no_grad()
+    def consensus(self) -> Iterator[None]:
+        """Lend the network the centre."""
+        own = self.contribution.pushed.own
+        self._own = {name: parameter.detach().clone() for name, parameter in own.items()}
+        for slot in self.contribution.slots:
+            own[slot.name].copy_(slot.parameter)
+        try:
+            yield
+        finally:
+            self._take_own()
+
+    def rank_state(self) -> dict[str, Any]:
+        """This worker's parameters, within `consensus`, and of how many workers it is one."""
+        return {"workers": self._group.size, "values": self._own}
+
+    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
+        """Begin with this worker's own parameters; with another number of workers all begin with the centre."""
+        if states and states[0]["workers"] == self._group.size:
+            self._own = states[0]["values"]
+
+    @torch.no_grad()
+    def take_own(self) -> None:
+        """The network has the centre, as a checkpoint has it; this worker's parameters become its own again."""
+        for slot in self.contribution.slots:
+            slot.parameter.copy_(self.contribution.pushed.own[slot.name])
+        self._take_own()
+
+    @torch.no_grad()
+    def _take_own(self) -> None:
+        for name, values in self._own.items():
+            self.contribution.pushed.own[name].copy_(values)
+        self._own = {}
