@@ -82,6 +82,12 @@ def test_every_model_goes_with_servers(consistency, servers):
             {},
             "outer: is lamb, which needs whole parameters, and servers keep parts of them; accepted: one that updates",
         ),
+        (
+            {"consistency": {"name": "local", "doubles": 100}},
+            {},
+            "most is not given, and the period doubles every 100 steps, without an end; accepted: the longest period",
+        ),
+        ({"consistency": {"name": "local", "most": 64}}, {}, "doubles is not given; accepted beside most: a number"),
         ({"partition": LEVEL_3 | {"level": 4}}, {}, "partition.level: is 4; accepted: one of: 1, 2, 3"),
     ],
 )

@@ -23,6 +23,13 @@ PLAIN = {"name": "sgd", "lr": 0.2}
 MOMENTUM = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
 # 41 samples, 10 a step: 3 workers have unequal shares, and the epoch's fifth step is of one sample, rank 0's
 EVERY_4, EVERY_STEP = {"name": "local", "period": 4}, {"name": "local", "period": 1}
+GROWING = {
+    "name": "local",
+    "period": 2,
+    "after": 3,
+    "doubles": 4,
+    "most": 4,
+}  # periods of 1, 1, 1, then 2, then 4 steps
 DILOCO = {**EVERY_4, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}}
 BEHIND = {"exchange": {"name": "allreduce", "route": "torch", "behind": True}}
 ROUTES = {
@@ -66,7 +73,7 @@ def by_hand(
 
     travelling: list[Tensor] | None = None
     numbers, begun = [0] * workers, [equal] * workers
-    period, in_period = one.strategy.consistency.period, 0
+    model, in_period, begun_at = one.strategy.consistency, 0, 0
     for step in count():
         if feeds[0].ended:
             break
@@ -85,7 +92,7 @@ def by_hand(
                 rule.step()
             numbers[rank] += len(inputs)
         in_period += 1
-        if in_period < period and (served or not batch.ends_epoch) and not feeds[0].ended:
+        if in_period < length(model, begun_at) and (served or not batch.ends_epoch) and not feeds[0].ended:
             continue
         changed = [minus(values(module), start) for module, start in zip(modules, begun, strict=True)]
         if travelling is not None:
@@ -105,9 +112,18 @@ def by_hand(
             for module in modules:
                 put(module, equal)
         begun, numbers, in_period = [values(module) for module in modules], [0] * workers, 0
+        begun_at = step + 1
     if travelling is not None:
         equal = stepped(equal, travelling)
     return dict(zip(dict(modules[0].named_parameters()), equal, strict=True))
+
+
+def length(model: Any, begun: int) -> int:
+    """Steps of the period that begins after so many of the run."""
+    if begun < model.after:
+        return 1
+    doubled = 2 ** ((begun - model.after) // model.doubles) if model.doubles else 1
+    return min(model.period * doubled, model.most or model.period)
 
 
 def sgd_of(one: Session) -> dict[str, Any]:
@@ -156,6 +172,7 @@ PERIODS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "over the network": (EVERY_4, PLAIN, OVERLAPPED),
     "with momentum": (EVERY_4, MOMENTUM, OVERLAPPED),
     "with an outer rule": (DILOCO, MOMENTUM, OVERLAPPED),
+    "in periods that grow": (GROWING, PLAIN, OVERLAPPED),
     "a period behind": (EVERY_4, PLAIN, BEHIND),
     "a period behind, with momentum and an outer rule": (DILOCO, MOMENTUM, BEHIND),
 }
@@ -198,6 +215,7 @@ OVER_SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
     "every step": (EVERY_STEP, PLAIN, {"name": "step", "every": 3}),  # of batches, the last of an epoch a small one
     "every four": (EVERY_4, MOMENTUM, "constant"),
     "with an outer rule": (DILOCO, MOMENTUM, "constant"),
+    "in periods that grow": (GROWING, PLAIN, "constant"),
 }
 
 
@@ -293,7 +311,7 @@ def test_a_loss_that_is_no_number_ends_the_run_or_leaves_out_the_period_of_all(w
 
 
 def resumed(rank: int, world_size: int) -> tuple[Trained, Trained]:
-    one = local({**DILOCO, "period": 3}, MOMENTUM, **BEHIND)
+    one = local({**DILOCO, "period": 2, "doubles": 5, "most": 3}, MOMENTUM, **BEHIND)
     one = replace(one, checkpoint={"every": "4 steps"})
     whole = trained(rank, world_size, one, "whole")
     stopped = trained(rank, world_size, one, "stopped", until=lambda step: step >= 11)

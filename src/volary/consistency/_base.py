@@ -61,11 +61,11 @@ class Consistency:
         """
         return None
 
-    def at(self, number: int, step_s: float) -> Action:
+    def at(self, number: int, step_s: float, begun: int = 0) -> Action:
         """Say what a worker does in a step, the same on all workers that keep step.
 
         number: of the steps since the last push, from 0. step_s: seconds that a step takes, the mean of all workers; 0:
-        nobody knows yet.
+        nobody knows yet. begun: steps of the run up to the last push.
         """
         return Action()
 
@@ -77,9 +77,9 @@ class Consistency:
         """
         return range(1, workers)
 
-    def steps(self, step_s: float = 0.0) -> int:
+    def steps(self, step_s: float = 0.0, begun: int = 0) -> int:
         """Steps of a contribution: those up to the first in which something is pushed."""
-        return next(number + 1 for number in count() if self.at(number, step_s).push is not Push.NOTHING)
+        return next(number + 1 for number in count() if self.at(number, step_s, begun).push is not Push.NOTHING)
 
     @property
     def pushes(self) -> Push:

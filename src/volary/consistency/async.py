@@ -35,7 +35,7 @@ class Async(Consistency):
         """The next read is of whatever is there, unless it comes between two fetches."""
         return self.fetch_every == 1
 
-    def at(self, number: int, step_s: float) -> Action:
+    def at(self, number: int, step_s: float, begun: int = 0) -> Action:
         """Gradients of so many portions leave as one."""
         return Action(push=Push.NOTHING if number + 1 < self.push_every else Push.GRADIENT)
 

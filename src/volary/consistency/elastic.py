@@ -30,7 +30,7 @@ class Elastic(Consistency):
         if self.rho is not None and not 0 < self.rho <= 1:
             raise SettingError(f"rho is {self.rho:g}; accepted: above 0, up to 1 / workers")
 
-    def at(self, number: int, step_s: float) -> Action:
+    def at(self, number: int, step_s: float, begun: int = 0) -> Action:
         """An update of its own; after the last step of a period, its pull on the centre leaves."""
         return Action(updates=True, push=Push.NOTHING if number + 1 < self.period else Push.DIFFERENCE)
 

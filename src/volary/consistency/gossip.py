@@ -21,7 +21,7 @@ class Gossip(Consistency):
 
     graph: Literal["exponential", "ring"] = "exponential"  # one neighbour, another one each step; ring: always both
 
-    def at(self, number: int, step_s: float) -> Action:
+    def at(self, number: int, step_s: float, begun: int = 0) -> Action:
         """An update of its own; then its parameters leave."""
         return Action(updates=True, push=Push.PARAMETERS)
 

@@ -2,6 +2,7 @@
 
 With a period of one step and plain SGD it equals `bsp`, to rounding. With an outer rule the mean of what workers have
 changed is a step of that rule: DiLoCo (Douillard et al. 2023, arXiv:2311.08105), block momentum (Chen and Huo 2016).
+With means after each step at first it is post-local SGD (Lin et al., ICLR 2020).
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ class LocalSgd(Consistency):
 
     period: int | None = field(default=None, metadata={"instead_of": "seconds"})  # steps between means (default 8)
     seconds: float | None = field(default=None, metadata={"instead_of": "period"})  # about so long, instead of period
+    after: int = 0  # steps with a mean after each, before the first period (post-local)
+    doubles: int | None = None  # steps after which the period doubles, again and again, up to `most`
+    most: int | None = None  # the longest period that it doubles to
     outer: Annotated[Any, Choice("volary.train.optimizers", user=True)] | None = None  # steps by the mean of changes
 
     def __post_init__(self) -> None:
@@ -31,6 +35,7 @@ class LocalSgd(Consistency):
             raise SettingError(f"period is {self.period}; accepted: a whole number of steps, 1 or more")
         if self.seconds is not None and self.seconds <= 0:
             raise SettingError(f"seconds is {self.seconds:g}; accepted: above 0")
+        self._check_growth()
         if not getattr(self.outer, "elementwise", True):  # a class of the user's own is looked at when it is loaded
             name = type(self.outer).__module__.rpartition(".")[2]
             raise SettingError(
@@ -38,14 +43,39 @@ class LocalSgd(Consistency):
                 "updates each value on its own, as sgd, adam or adagrad"
             )
 
-    def at(self, number: int, step_s: float) -> Action:
+    def at(self, number: int, step_s: float, begun: int = 0) -> Action:
         """An update of its own; after the last step of a period, what it has changed leaves."""
-        return Action(updates=True, push=Push.DIFFERENCE if number + 1 >= self._steps(step_s) else Push.NOTHING)
+        steps = self._steps(step_s, begun)
+        return Action(updates=True, push=Push.DIFFERENCE if number + 1 >= steps else Push.NOTHING)
 
-    def _steps(self, step_s: float) -> float:
-        if self.seconds is None:
-            return self.period or 1
-        return self.seconds / step_s - 0.5 if step_s else 1  # the first period shows how long steps take
+    def _steps(self, step_s: float, begun: int) -> float:
+        if begun < self.after:
+            return 1
+        if self.period is None:
+            # the first period shows how long steps take
+            return self.seconds / step_s - 0.5 if self.seconds is not None and step_s else 1
+        if self.doubles is None or self.most is None:
+            return self.period
+        return min(self.most, self.period << min((begun - self.after) // self.doubles, self.most.bit_length()))
+
+    def _check_growth(self) -> None:
+        if self.after < 0:
+            raise SettingError(f"after is {self.after}; accepted: a whole number of steps, 0 or more")
+        if self.doubles is None and self.most is None:
+            return
+        if self.period is None:
+            raise SettingError("seconds is given, and a period in seconds does not double; accepted: period")
+        if self.doubles is None or self.doubles < 1:
+            raise SettingError(f"doubles is {_shown(self.doubles)}; accepted beside most: a number of steps, 1 or more")
+        if self.most is None or self.most < self.period:
+            raise SettingError(
+                f"most is {_shown(self.most)}, and the period doubles every {self.doubles} steps, without an end; "
+                f"accepted: the longest period that it doubles to, {self.period} or more steps"
+            )
+
+
+def _shown(value: int | None) -> str:
+    return "not given" if value is None else str(value)
 
 
 CONSISTENCY = LocalSgd

@@ -189,7 +189,7 @@ class Lockstep:
     def _parts(self, batch: Batch | None) -> Iterator[MicroBatch]:
         """This worker's share of the `batch`, or else of as many of the feed's as make a contribution."""
         for number in count():
-            action = self.consistency.at(number, self._step_s)
+            action = self.consistency.at(number, self._step_s, self._begun)
             if not self._trying:
                 self.recorder.begin_step()
             self._batch = own = next(self.data.feed) if batch is None else batch

@@ -84,8 +84,11 @@ class ConsistencyModel(Protocol):
         """The share of workers that ends an epoch; None: there are no own parts."""
         ...
 
-    def steps(self, step_s: float = 0.0) -> int:
-        """Portions that a worker pushes as one contribution. step_s: seconds that one takes; 0: nobody knows yet."""
+    def steps(self, step_s: float = 0.0, begun: int = 0) -> int:
+        """Portions that a worker pushes as one contribution. step_s: seconds that one takes; 0: nobody knows yet.
+
+        begun: those that it began before, from the beginning of the run.
+        """
         ...
 
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:

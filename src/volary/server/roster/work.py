@@ -68,7 +68,7 @@ class Closed:
 
 
 class WorkScheduler:
-    """Gives out contributions, of as many portions as `steps` says, and closes updates.
+    """Gives out contributions, of as many portions as `steps` says (see `ConsistencyModel`), and closes updates.
 
     number, samples: of the newest update, and learnt from so far. clip: of all updates; None: as workers say.
 
@@ -81,7 +81,7 @@ class WorkScheduler:
         self,
         portions: Portions,
         closer: Closer,
-        steps: Callable[[float], int],
+        steps: Callable[[float, int], int],
         number: int = 0,
         samples: int = 0,
         clip: ClipNorm | None = None,
@@ -92,7 +92,8 @@ class WorkScheduler:
         self._next: dict[int, int] = {}  # by worker, the least clock that has not been given to it
         self._active: set[int] = set()
         self.settled: dict[int, int] = {}
-        self._newest = 0, steps(0.0)  # clock that was given, and portions of its contributions
+        self._before = portions.plan.epochs.steps_of(samples)  # portions of all contributions before the newest clock
+        self._newest = number, steps(0.0, self._before)  # clock that was given, and portions of its contributions
         self._step_s: dict[int, float] = {}  # by worker, what a portion took it last
         self._repeated = set[int]()  # open clocks at which workers learn again
         self.lost: dict[int, int] = {}
@@ -202,7 +203,8 @@ class WorkScheduler:
         """How many make a contribution; the same for all workers that begin this clock."""
         if clock > self._newest[0]:
             mean_s = sum(self._step_s.values()) / len(self._step_s) if self._step_s else 0.0
-            self._newest = clock, self._steps(mean_s)
+            self._before += self._newest[1]
+            self._newest = clock, self._steps(mean_s, self._before)
         return self._newest[1]
 
     def stolen(self, worker: int, clock: int) -> list[int]:

@@ -11,6 +11,8 @@ from volary.errors import SettingError
 from volary.train.agreement.votes import Vote
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.optim import Optimizer
 
     from volary.consistency._base import Consistency
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
 class AveragingPeriod:
     """Says which steps of a user's loop update this worker's parameters alone, and after which of them a mean is due.
 
-    consistency: decides. share: of the samples of the newest batch. Under a model without local updates each step is
-    all workers' together, and no period is ever under way.
+    consistency: decides. share: of the samples of the newest batch. step: the number of the run's newest. Under a model
+    without local updates each step is all workers' together, and no period is ever under way.
     """
 
-    def __init__(self, consistency: Consistency, share: Share) -> None:
-        self._consistency, self._share = consistency, share
+    def __init__(self, consistency: Consistency, share: Share, step: Callable[[], int]) -> None:
+        self._consistency, self._share, self._step, self._begun = consistency, share, step, 0
         self._updater: tuple[weakref.ref[Optimizer], int] | None = None  # the newest, and its batch
         self.begin(0.0)
 
@@ -77,7 +79,9 @@ class AveragingPeriod:
 
     def end_step(self) -> bool:
         """Count the step that ends. Whether the mean of all replicas is due after it."""
-        action, share = self._consistency.at(self._steps, self._step_s), self._share
+        if not self._steps:  # not before: a run may be resumed after its first model was distributed
+            self._begun = self._step()
+        action, share = self._consistency.at(self._steps, self._step_s, self._begun), self._share
         self._steps += 1
         counted, total = share.counted
         self._counted, self._total = self._counted + counted, self._total + total

@@ -58,7 +58,7 @@ class LoopModel:
         self._lent = False  # the model has what all replicas are together
         self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
-        self.period = AveragingPeriod(self._consistency, run.share)
+        self.period = AveragingPeriod(self._consistency, run.share, lambda: run.recorder.step)
         self._passed = 0  # backward passes that have not been agreed on
         self._made = 0  # backward passes since a step
         self._in_backward = self._agreed = False
