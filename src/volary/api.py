@@ -76,10 +76,10 @@ class Result:
         """Predict from inputs without targets: a file or folder, as the run's source reads it, or a tensor (n, ...).
 
         output: a new file that ends in .csv, .jsonl, .npy or .parquet; None: values are kept in memory. A tensor is
-        given to the network as it is. settings: those of `volary.prediction.PredictionSettings`, as `layer="fc7"`,
-        `top=5`, `workers=2`. Raises BadInput for what cannot be predicted from.
+        given to the network as it is. settings: those of `volary.prediction.start.PredictionSettings`, as
+        `layer="fc7"`, `top=5`, `workers=2`. Raises BadInput for what cannot be predicted from.
         """
-        from volary.prediction import PredictionSettings, predict
+        from volary.prediction.start import PredictionSettings, predict
 
         if unknown := sorted(settings.keys() - PredictionSettings.__annotations__):
             raise TypeError(f"predict() got an unexpected keyword argument {unknown[0]!r}")

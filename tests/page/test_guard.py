@@ -225,13 +225,13 @@ def test_it_listens_on_loopback_alone_unless_another_address_is_asked_for(tmp_pa
     own = PageServer(tmp_path)
     asked = PageServer(tmp_path, "0.0.0.0")
     try:
-        assert own._socket.getsockname()[0] == "127.0.0.1"
-        assert asked._socket.getsockname()[0] == "0.0.0.0"
+        assert own._http._socket.getsockname()[0] == "127.0.0.1"
+        assert asked._http._socket.getsockname()[0] == "0.0.0.0"
         assert len(own._token) == len(asked._token) == 32
         assert own._token != asked._token
     finally:
-        own._socket.close()
-        asked._socket.close()
+        own._http._socket.close()
+        asked._http._socket.close()
 
 
 def test_a_folder_or_an_address_that_is_not_there_is_refused(tmp_path):

@@ -79,7 +79,8 @@ def asking(server: Server, question: str, times: int = 1) -> Iterator[socket.soc
 
 def waits_for_a_tab(server: PageServer) -> bool:
     """Whether there is more to send than a tab takes."""
-    connections = list(server._server.server_state.connections)
+    running = server._http._server
+    connections = [] if running is None else list(running.server_state.connections)
     return any(one.flow is not None and one.flow.write_paused for one in connections)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 WEIGHTS = "model.safetensors"
+GRAPHS = (".pt2", ".onnx")
 _KNOWN = ("classes", "input_shape")
 
 
@@ -27,10 +28,16 @@ _KNOWN = ("classes", "input_shape")
 @click.option("--caffe", is_flag=True, help="Write Caffe's files: OUTPUT.caffemodel, and its network as .prototxt.")
 @arguments.as_json
 def export(run: RunDirectory, trust: bool, which: str | None, output: Path | None, caffe: bool, as_json: bool) -> None:
-    """Copy the weights of a verified checkpoint of RUN to a file of their own. Nothing is overwritten."""
+    """Copy the weights of a verified checkpoint of RUN to a file of their own. Nothing is overwritten.
+
+    If OUTPUT ends in .pt2 or .onnx it is the network itself, for torch.export.load or for ONNX's runtimes.
+    """
     refuse_foreign(run.path, run.session, trust=trust)
     if caffe:
         _export_to_caffe(run, which, output, as_json)
+        return
+    if output is not None and output.suffix in GRAPHS:
+        _export_graph(run, which, output, as_json)
         return
 
     from volary.monitor.outline import outline
@@ -88,6 +95,37 @@ def _export_to_caffe(run: RunDirectory, which: str | None, output: Path | None, 
         say_json({"run": str(run.path), "step": step, **files})
         return
     say(f"wrote {weights} and {network}: the network of step {step}")
+
+
+def _export_graph(run: RunDirectory, which: str | None, output: Path, as_json: bool) -> None:
+    """The network as a graph, compared with the module, with what is needed to use it."""
+    from volary.monitor.outline import outline
+
+    if outline(run.session).own_loop:
+        raise BadInput(
+            f"{run.path} is of a training loop of your own, and does not say what its inputs are like; accepted with "
+            f"--output {output.name}: a run of a session"
+        )
+    new_file(output, "--output")
+
+    import torch
+
+    from volary.prediction.start import PredictionSettings, request_of
+    from volary.run.disk import Disk, replace_file
+    from volary.train.exporting import onnx, pt2
+    from volary.train.exporting.description import description
+    from volary.train.predicting.predictor import Predictor
+
+    request = request_of(run, PredictionSettings(checkpoint=which), Path(), remark)
+    predictor = Predictor.of(run, request, torch.device("cpu"))
+    made = pt2 if output.suffix == ".pt2" else onnx
+    content, difference = made.content(predictor, description(predictor, _labels(run, request.step)))
+    replace_file(Disk(), output, content)
+    if as_json:
+        facts = {"bytes": len(content), "difference": difference}
+        say_json({"run": str(run.path), "step": request.step, "file": str(output.absolute()), **facts})
+        return
+    say(f"wrote {output}: the network of step {request.step}; its outputs differ by {difference:.1e} of the largest")
 
 
 def _labels(run: RunDirectory, step: int) -> dict[str, str]:

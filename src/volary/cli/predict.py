@@ -43,8 +43,8 @@ def predict(
     """
     refuse_foreign(run.path, run.session, trust=trust)
 
-    from volary.prediction import PredictionSettings
-    from volary.prediction import predict as predicted
+    from volary.prediction.start import PredictionSettings
+    from volary.prediction.start import predict as predicted
 
     how["checkpoint"] = how.pop("which")
     found = predicted(run, inputs, output, PredictionSettings(settings=overrides, **how), remark)  # type: ignore[arg-type]  # click has checked them

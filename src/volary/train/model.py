@@ -92,6 +92,7 @@ class Model:
             "higher_is_better": self.criterion.higher_is_better,
             "parameters": sum(p.numel() for p in self.module.parameters()),
             "input_shape": ",".join(map(str, self.samples.input_shape)),
+            "input_dtype": str(self.samples.input_dtype).removeprefix("torch."),
             "classes": self.classes,
             "data_names": DataNames.of(self.samples).text(),
         }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from volary.train.own.worker import Worker
 
+_ANSWERED_AT_ONCE = 32  # rows of a batch where nothing is measured
 _MERGED_ROWS = 4096  # of what workers have written, at once
 
 
@@ -48,7 +49,8 @@ class Output:
                 self._kept.append(values)
                 continue
             if self._writer is None:
-                self._writer = ROOM.load(self._path.suffix[1:])(_draft(self._path), self._form(values, rows))
+                form = form_of(self._predictor, values, rows, self._top)
+                self._writer = ROOM.load(self._path.suffix[1:])(_draft(self._path), form)
             self._writer.write(names, values)
 
     def predictions(self, rows: int, lost: Mapping[int, str], batch_size: int) -> Predictions:
@@ -61,7 +63,8 @@ class Output:
             return Predictions(rows, lost, output=self._path, **about)
         values = np.concatenate(self._kept)
         names = tuple(map(self._given.name, range(rows)))
-        return Predictions(rows, lost, values, names, self._form(values, rows).classes, **about)
+        classes = form_of(self._predictor, values, rows, self._top).classes
+        return Predictions(rows, lost, values, names, classes, **about)
 
     def give_up(self) -> None:
         """Remove what was begun."""
@@ -70,12 +73,29 @@ class Output:
                 self._writer.close()
             _draft(self._path).unlink(missing_ok=True)
 
-    def _form(self, values: NDArray[Any], rows: int) -> AnswerForm:
-        classes = self._predictor.classes
-        if self._predictor.classifies and len(classes) != values.shape[-1]:
-            # more outputs than classes, or nobody says how many there are
-            classes = (*classes, *map(str, range(len(classes), values.shape[-1])))
-        return AnswerForm(rows, tuple(values.shape[1:]), self._predictor.layer or "output", classes, self._top)
+
+def form_of(predictor: Predictor, values: NDArray[Any], rows: int, top: int) -> AnswerForm:
+    """What values (n, ...) of so many rows are. top: see `AnswerForm`."""
+    classes = predictor.classes
+    if predictor.classifies and len(classes) != values.shape[-1]:
+        # more outputs than classes, or nobody says how many there are
+        classes = (*classes, *map(str, range(len(classes), values.shape[-1])))
+    return AnswerForm(rows, tuple(values.shape[1:]), predictor.layer or "output", classes, top)
+
+
+def answers_of(predictor: Predictor, given: Path, top: int) -> Iterator[tuple[AnswerForm, str, NDArray[Any]]]:
+    """Each row of a file: its form, its name and its values, as `predict_here` gives them, in batches of one size.
+
+    Raises BadInput for what does not fit.
+    """
+    inputs = predictor.inputs(given)
+    count = len(inputs.samples)
+    rows = Rows(predictor, inputs, range(count), _ANSWERED_AT_ONCE)
+    for part in rows:
+        values = part.values.numpy()
+        for number, row in enumerate(values):
+            yield form_of(predictor, values, count, top), inputs.name(part.first + number), row
+    refuse_unreadable(rows.lost, count)
 
 
 def predict_here(request: Request, output: Path | None, top: int, tensor: Tensor | None = None) -> Predictions:

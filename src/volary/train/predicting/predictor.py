@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """names: of classes and columns. classifies: whether outputs are scores of classes. layer: whose output is wanted;
-    empty: the network's.
+    """input_shape, input_dtype: of one input, as the run has recorded it. names: of classes and columns.
+
+    classifies: whether outputs are scores of classes. layer: whose output is wanted; empty: the network's.
     """
 
     module: nn.Module
@@ -46,6 +47,8 @@ class Predictor:
     classifies: bool
     layer: str
     device: torch.device
+    input_shape: tuple[int, ...]
+    input_dtype: torch.dtype
     compute: Callable[[Tensor], Any]
 
     @classmethod
@@ -59,16 +62,18 @@ class Predictor:
         names = DataNames.read(info.get("data_names", ""))
         if request.own_loop:
             session = Script.read(directory.session).to_predict(request.overrides)
-            module = build_network(session, (), 0)
+            shape: tuple[int, ...] = ()
         else:
             session = Session.read(directory.session, request.overrides)
-            module = build_network(session, _shape(info), int(info.get("classes", "0")))
+            shape = _shape(info)
+        module = build_network(session, shape, int(info.get("classes", "0")))
         checkpoints = Checkpoints(directory.checkpoints)
         load_weights(module, SavedWeights(checkpoints.path(request.step), checkpoints.verify(request.step)))
         module.to(device).eval()
         classifies = not request.layer and isinstance(build_criterion(session), Classification)
         compute = layer_output(module, request.layer) if request.layer else module
-        return cls(module, session, names, classifies, request.layer, device, compute)
+        dtype = getattr(torch, info.get("input_dtype", "float32"))
+        return cls(module, session, names, classifies, request.layer, device, shape, dtype, compute)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Predicting with a run, in this process or with workers that an engine starts. Guide: docs/predicting.md"""
+"""Predicts with a run, in this process or with workers that an engine starts."""
 
 from __future__ import annotations
 
