@@ -95,6 +95,18 @@ def test_lbfgs_without_a_closure_moves_as_torch_s_with_one_iteration() -> None:
             {"optimizer": "rprop", "schedule": "cosine"},
             "schedule is cosine, and optimizer rprop takes the learning rate for its first step alone",
         ),
+        (
+            {"train": {"compile": True, "recompute": ["a"]}},
+            "train.compile is true, and train.recompute chooses layers .*; accepted: one of the two",
+        ),
+        (
+            {"train": {"compile": True}, "strategy": {"workers": 2, "codec": "factors"}},
+            "train.compile is true, and codec factors looks at layers as they run",
+        ),
+        (
+            {"train": {"compile": True}, "strategy": {"workers": 2, "partition": "pipeline"}},
+            "train.compile is true, and .*; accepted: compile=false, or partition=data",
+        ),
         ({"optimizer": "rprop", "schedule": {"name": "constant", "warmup": 3}}, "schedule is constant with a warmup"),
     ],
 )

@@ -139,6 +139,9 @@ def of_session(session: Session) -> Iterator[Need]:
                 "its own: no step of all workers has a gradient whose norm could be found; accepted: train.clip_value, "
                 "or consistency=bsp"
             )
+    if train.compile:
+        _fit_compiled(session)
+        yield Need("train.compile", "true", "all sums", "compile=false, or partition=data")
     if train.clip_adaptive is not None:
         value = f"{train.clip_adaptive:g}"
         yield Need("train.clip_adaptive", value, "all sums", "train.clip_value, or partition=data")
@@ -160,6 +163,21 @@ def of_session(session: Session) -> Iterator[Need]:
             )
         yield Need("data.batch", "one that grows", "steps together", "fixed")
         yield Need("data.batch", "one that grows", "all parameters", "fixed, or partition.level=2")
+
+
+def _fit_compiled(session: Session) -> None:
+    """Raise SettingError for what needs to see layers run one by one."""
+    codec = session.strategy.codec
+    if session.train.recompute:
+        raise SettingError(
+            "train.compile is true, and train.recompute chooses layers that run one by one, where compiled code itself "
+            "chooses what to keep; accepted: one of the two"
+        )
+    if codec.needs_gradients or codec.chooses:
+        raise SettingError(
+            f"train.compile is true, and codec {codec.name} looks at layers as they run; accepted: compile=false, or "
+            "another codec, as int8"
+        )
 
 
 def _of_optimizer(session: Session) -> Iterator[Need]:

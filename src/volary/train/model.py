@@ -17,6 +17,7 @@ from volary.errors import SettingError
 from volary.errors.raised import sentences_of
 from volary.naming import named_parameters
 from volary.network import build, build_loss
+from volary.network.execution.recompute import recompute
 from volary.network.flow import Flow
 from volary.session.values.reference import UserObject, name_of
 from volary.train.data.mixed_batch import BatchMixing, mixing_of
@@ -124,6 +125,7 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     module = build_network(session, samples.input_shape, classes).to(device)
     criterion.suit(classes)
     FactorsByName.of(session).check(name for name, _ in named_parameters(module))
+    recompute(module, session.train.recompute)
     return Model(module, criterion, samples, classes, session, freeze(module, session.train.freeze))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from volary.errors import SettingError
 from volary.naming import named_parameters
+from volary.network.execution.compiled import compiled
 from volary.partition._base import whole_batch
 from volary.train.coordinator import Coordinator
 from volary.train.device import device_of
@@ -57,7 +59,10 @@ def new_model(
     recorder.starting("building the network")
     seed_all(session.train.seed)
     model = build_model(session, device, member.begun_with)
-    return model, try_first(session, model, device, member.place, recorder)
+    estimate = try_first(session, model, device, member.place, recorder)
+    if session.train.compile:
+        model = replace(model, module=compiled(model.module, device))
+    return model, estimate
 
 
 def update_of(model: Model, precision: Precision, steps: int, steps_per_epoch: int, feed: Feed | None = None) -> Update:
