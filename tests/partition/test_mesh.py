@@ -70,7 +70,7 @@ def test_replicas_that_groups_hold_equal_one_device(workers, name, tmp_path, mon
             assert_part(found[inside], alone, sessions(mesh(inside))[name], rank, f"{inside}, rank {rank}:")
 
 
-LOCAL = {"consistency": {"name": "local", "period": 2}}
+LOCAL = {"consistency": {"name": "local", "period": 2, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}}}
 
 
 def stepwise(network: str, strategy: dict[str, Any]) -> Session:

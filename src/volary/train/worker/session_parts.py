@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from volary.train.worker.saver import GroupSaver
 
 _OUTER = "outer"  # among the parts
+_RULES = {"update": OPTIMIZER, _OUTER: OUTER}  # of which servers, too, write each its slices
 
 
 class SessionParts:
@@ -112,7 +113,8 @@ class SessionParts:
         if not self._holdings.apart and self._scattered is None:
             yield WEIGHTS, weights_content(weights_of(self._module))
         states = {name: part.state() for name, part in self._parts.items()}
-        if outer := states.pop(_OUTER):
+        outer = states.pop(_OUTER)
+        if outer and not self._holdings.apart:
             yield OUTER, StateContent(outer)
         yield SHARED, StateContent(states)
         yield ROSTER, self._progress.packed(self._recorder.step)
@@ -130,14 +132,18 @@ class SessionParts:
         blocks = {holdings.blocks[name]: tensors[name] for name in owned}
         if uncut or blocks:
             yield weights_file(writer), weights_content({name: tensors[name] for name in uncut}, blocks=blocks)
-            state = OptimizerState.from_plain(self._update.state()).cut(holdings.blocks)
-            yield optimizer_file(writer), StateContent(state.of_names(uncut | owned).plain())
+            for file, rule in ((OPTIMIZER, self._update), (OUTER, self._parts[_OUTER])):
+                if plain := rule.state():
+                    state = OptimizerState.from_plain(plain).cut(holdings.blocks).of_names(uncut | owned)
+                    yield optimizer_file(writer, file), StateContent(state.plain())
 
     def _restore(self, manifest: Manifest, folder: Path) -> None:
         holdings, parts = self._holdings, {"update": self._update, **self._parts}
         first = holdings.leads
         if self._in_parts:
-            parts.pop("update").restore(OptimizerState.read(folder, manifest).within(holdings.blocks).plain())
+            for name, file in _RULES.items() if holdings.apart else [("update", OPTIMIZER)]:
+                state = OptimizerState.read(folder, manifest, file).within(holdings.blocks)
+                parts.pop(name).restore(state.plain())
         reads = first or holdings.apart
         if self._scattered is not None:
             self._scattered.load(SavedWeights(folder, manifest))
@@ -170,8 +176,8 @@ class SessionParts:
             known = unpacked(read(folder, manifest, SHARED), folder / SHARED)
         else:
             known = self._progress.parts(read(folder, manifest, ROSTER))
-        rules = {"update": OPTIMIZER, _OUTER: OUTER}  # which servers write, too, each its slices
-        return {**{name: OptimizerState.read(folder, manifest, file).plain() for name, file in rules.items()}, **known}
+        rules = {name: OptimizerState.read(folder, manifest, file).plain() for name, file in _RULES.items()}
+        return {**rules, **known}
 
     def _restore_own(self, manifest: Manifest, folder: Path) -> None:
         states = rank_states(folder, manifest, self._saver.rank, self._saver.size)
