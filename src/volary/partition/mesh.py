@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 DATA, WORKERS = "data", "workers"
-INSIDE = ("tensor", "pipeline", "hybrid")
+INSIDE = ("tensor", "pipeline", "hybrid", "sharded")
 _ACCEPTED = f"data, and one of {', '.join(INSIDE)}, each with its number of workers: {{data: 2, pipeline: 2}}"
 
 

@@ -48,6 +48,22 @@ class Holdings:
         )
 
     @property
+    def of_replica(self) -> Holdings:
+        """Undo `repeated`: what the ranks of this rank's replica hold, counted from 0."""
+        size = self.mesh.size // self.mesh.data
+        first = self.rank - self.rank % size
+
+        def within(ranks: Sequence[int]) -> Sequence[int]:
+            return [rank - first for rank in ranks if first <= rank < first + size]
+
+        return Holdings(
+            self.rank - first,
+            replace(self.mesh, data=1),
+            {part: within(ranks) for part, ranks in self.keepers.items()},
+            {block: within(ranks) for block, ranks in self.cut.items()},
+        )
+
+    @property
     def leads(self) -> bool:
         """Whether this rank acts for all: writes and says what is to be written and said once."""
         return leads(self.rank)

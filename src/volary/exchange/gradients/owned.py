@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class OwnedValues:
-    """Of ranges that one of all ranks each keeps, its owner.
+    """Of ranges that one rank of each replica keeps, its owner there; ranks are counted within the replica.
 
-    once: parameters may be in memory that ranks share, so that a change to them is made once. frees: the memory of
-    gradients that are others' is returned once these have the sums. gathers: between machines a rank has what others
-    own of parameters only while it computes with it.
+    mesh: of all ranks. once: parameters may be in memory that ranks share, so that a change to them is made once.
+    frees: the memory of gradients that are others' is returned once these have the sums. gathers: between machines a
+    rank has what others own of parameters only while it computes with it.
     """
 
     def __init__(self, holdings: Holdings, *, frees: bool, once: bool = True, gathers: bool = False) -> None:
-        assert all(len(ranks) == 1 for ranks in holdings.keepers.values()), "a range has several keepers"
+        self.mesh, self.holdings = holdings.mesh, holdings.of_replica
+        assert all(len(ranks) == 1 for ranks in self.holdings.keepers.values()), "a range has several keepers"
         self.once, self.gathers = once, gathers
-        self.rank, self.ranks, self.frees = holdings.rank, holdings.mesh.size, frees
-        self.holdings = holdings
+        self.rank, self.ranks, self.frees = self.holdings.rank, self.holdings.mesh.size, frees
         self._returned: dict[str, ReturnedMemory] = {}  # by the first parameter of a bucket
 
     def memory(self, plan: BucketPlan) -> Memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import LAST_RESORT_S
@@ -13,6 +14,7 @@ from volary.comm.topology.route_choice import SHARED, fallback
 from volary.errors import SettingError
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.gathering.gathered import GatheredParameters
+from volary.exchange.overlap.across import AcrossReplicas
 from volary.exchange.overlap.blocking import BlockingKeeper
 from volary.exchange.overlap.broadcasts import Broadcasts
 from volary.exchange.overlap.known_links import KnownLinks
@@ -50,7 +52,11 @@ class CommSetup:
         self._wanted, self.behind, self.levels, self.shared = route, behind, False, False
         self.owned = owned
         self._gathered: GatheredParameters | None = None
-        self.links = KnownLinks(group, topology)
+        self.links = within = KnownLinks(group, topology)
+        if owned is not None and owned.mesh.data > 1:
+            self._within, self._across = group.along(owned.mesh, "shard"), group.along(owned.mesh, "data")
+            within = KnownLinks(self._within, None)
+        self._ring, self._numbers = within.topology, count()
 
     def build(
         self,
@@ -131,11 +137,13 @@ class CommSetup:
             )
         # once they are gathered, no rank has all parameters that could be put into shared memory
         gathered = "gathered parameters" if self._gathered is not None else ""
+        apart = "sums of several groups" if owned.mesh.data > 1 else ""
         of_loop = "" if owned.once else "parameters of a loop of your own"
-        name, reason = self._chosen(shapes, odd=_odd(plans) or gathered or of_loop)
+        name, reason = self._chosen(shapes, odd=_odd(plans) or gathered or of_loop or apart)
         broadcasts = self.links.broadcasts()
         route: Route
         sums: Sequence[CodedSums] = ()
+        added: AcrossReplicas | None = None
         self.shared = name == SHARED
         if self.shared:
             try:
@@ -147,18 +155,26 @@ class CommSetup:
                     ) from None
                 self.shared, reason = False, f"shared memory cannot be used: {error}"
         if not self.shared:
+            own = self._within.within(f"keeper {next(self._numbers)}") if apart else group
             if owned.gathers and self._gathered is None:
                 named = [one for plan in plans for one in plan.parameters]
-                self._gathered = GatheredParameters(group.within("gathered"), named[::-1], owned.holdings)
-            site = Site(group, None, errors, left_out, owned)
-            plain, route, sums, copies = around_a_ring(plans, box, self.links.topology, site, self._gathered)
+                self._gathered = GatheredParameters(own.within("gathered"), named[::-1], owned.holdings)
+            site = Site(own, None, errors, left_out, owned)
+            plain, route, sums, copies = around_a_ring(plans, box, self._ring, site, self._gathered)
+            if apart:
+                route = added = AcrossReplicas(route, self._across, plans, owned)
         said = f"shared memory, since {reason}" if self.shared else "a ring: each worker gets the sums of its share"
 
         def counted() -> tuple[Traffic, ...]:
             dense = () if self.shared else (_plain("ring", plain),)
             gathers = (_plain("gather", self._gathered),) if self._gathered else ()
             encoded = (one for coded in sums for one in coded.traffic)
-            return (*dense, *encoded, *gathers, _plain("broadcast", broadcasts))
+            groups = (
+                (Traffic("none", "torch", added.across_bytes, added.across_bytes, 2 * added.across_bytes),)
+                if added
+                else ()
+            )
+            return (*dense, *encoded, *gathers, *groups, _plain("broadcast", broadcasts))
 
         return OverlappedKeeper(route, broadcasts, errors, said, overlaps=True, counted=counted, copies=copies)
 

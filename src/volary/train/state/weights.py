@@ -231,6 +231,7 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
 
 class ScatteredWeights:
     """Tensors of `module` of which no rank has all, as one saves them: what it owns; what nobody owns alone, rank 0.
+    It reads what it keeps.
 
     Made while all parameters are there.
     """
@@ -238,6 +239,7 @@ class ScatteredWeights:
     def __init__(self, module: nn.Module, holdings: Holdings) -> None:
         self._leads, named = holdings.leads, dict(named_parameters(module))
         self._owned = [(part, named[part.name]) for part in holdings.owned]
+        self._kept = [(part, named[part.name]) for part, ranks in holdings.keepers.items() if holdings.rank in ranks]
         scattered = {part.name for part in holdings.keepers}
         self._others = {name: tensor for name, tensor in weights_of(module).items() if name not in scattered}
 
@@ -248,12 +250,12 @@ class ScatteredWeights:
 
     @torch.no_grad()
     def load(self, saved: SavedWeights) -> None:
-        """Set what this rank owns, and what nobody owns alone. Raises RunError, naming the first that does not fit."""
+        """Set what this rank keeps, and what nobody owns alone. Raises RunError, naming the first that does not fit."""
         for name, tensor in self._others.items():
             saved.require(name, tensor.shape)
             tensor.copy_(saved.whole(name))
-        for name in dict.fromkeys(part.name for part, _ in self._owned):  # of which the file is read once
-            parts = [(part, like) for part, like in self._owned if part.name == name]
+        for name in dict.fromkeys(part.name for part, _ in self._kept):  # of which the file is read once
+            parts = [(part, like) for part, like in self._kept if part.name == name]
             values = saved.values(Range(name, 0, parts[0][1].numel()), parts[0][1])
             for part, parameter in parts:
                 in_memory_order(parameter.detach())[part.start : part.end].copy_(values[part.start : part.end])

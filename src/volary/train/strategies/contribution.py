@@ -162,9 +162,9 @@ class ContributionBuffers(Generic[Kind]):
         return f"{odd[0]} does not lie densely in memory" if odd else ""
 
     @property
-    def shares(self) -> bool:
-        """Whether this worker updates some of the values alone, and others the rest."""
-        return self._owned is not None
+    def owners(self) -> int:
+        """How many workers, the first ones, update together all values, each some; 0: each worker updates all."""
+        return 0 if self._owned is None else self._owned.ranks
 
     def kept(self, chunk: Chunk) -> Iterator[tuple[ParameterSlot, Range, Tensor]]:
         """Yield what this worker updates of a chunk: slot, part, and where the part's agreed gradient is, (size,)."""

@@ -163,7 +163,9 @@ class Overlapping(Exchanging):
                 torch.linalg.vector_norm(gradient, kind) for slot, _, gradient in self._kept[chunk.index] if slot.users
             ]
         own = torch.linalg.vector_norm(torch.stack(norms), kind) if norms else torch.tensor(0.0)
-        return torch.linalg.vector_norm(gather(own, self._group), kind) if contribution.shares else own
+        if contribution.owners:
+            own = torch.linalg.vector_norm(gather(own, self._group)[: contribution.owners], kind)
+        return own
 
     def leave_out(self) -> None:
         """The sums still travel, as on all ranks, and change nothing."""
