@@ -183,4 +183,4 @@ def train_encoded(rank: int, world_size: int, settings: dict[str, Any]) -> Train
 @pytest.mark.parametrize("settings", [{"tensor": 2}, {"hybrid": 2}, {"sharded": {"workers": 2, "level": 2}}])
 def test_gradients_between_replicas_travel_encoded_and_replicas_stay_equal(workers, settings):
     for found in workers(4, train_encoded, settings):
-        assert found.losses[-1] < found.losses[0] and not found.events("warning")  # which would say that nothing is
+        assert found.losses[-1] < found.losses[0] and not found.events("warning")  # of nothing that is encoded
