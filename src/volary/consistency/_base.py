@@ -92,6 +92,11 @@ class Consistency:
         return True
 
     @property
+    def fragments(self) -> int:
+        """In how many fragments, one after the other, differences leave."""
+        return 1
+
+    @property
     def outer(self) -> Any:
         """The optimiser, as a session names one, of what differences add up to; None: they are added as they are."""
         return None

@@ -24,6 +24,8 @@ class LocalSgd(Consistency):
     after: int = 0  # steps with a mean after each, before the first period (post-local)
     doubles: int | None = None  # steps after which the period doubles, again and again, up to `most`
     most: int | None = None  # the longest period that it doubles to
+    fragments: int = 1  # of layers, of which one after the other is exchanged, each once a period
+    alpha: float = 0.0  # the share of its own that a worker keeps of a fragment that was exchanged
     outer: Annotated[Any, Choice("volary.train.optimizers", user=True)] | None = None  # steps by the mean of changes
 
     def __post_init__(self) -> None:
@@ -36,6 +38,7 @@ class LocalSgd(Consistency):
         if self.seconds is not None and self.seconds <= 0:
             raise SettingError(f"seconds is {self.seconds:g}; accepted: above 0")
         self._check_growth()
+        self._check_fragments()
         if not getattr(self.outer, "elementwise", True):  # a class of the user's own is looked at when it is loaded
             name = type(self.outer).__module__.rpartition(".")[2]
             raise SettingError(
@@ -43,9 +46,14 @@ class LocalSgd(Consistency):
                 "updates each value on its own, as sgd, adam or adagrad"
             )
 
+    @property
+    def equal(self) -> bool:
+        """Not if fragments are exchanged in turn: all others are a worker's own then."""
+        return self.fragments == 1
+
     def at(self, number: int, step_s: float, begun: int = 0) -> Action:
         """An update of its own; after the last step of a period, what it has changed leaves."""
-        steps = self._steps(step_s, begun)
+        steps = self._steps(step_s, begun) / self.fragments
         return Action(updates=True, push=Push.DIFFERENCE if number + 1 >= steps else Push.NOTHING)
 
     def _steps(self, step_s: float, begun: int) -> float:
@@ -72,6 +80,23 @@ class LocalSgd(Consistency):
                 f"most is {_shown(self.most)}, and the period doubles every {self.doubles} steps, without an end; "
                 f"accepted: the longest period that it doubles to, {self.period} or more steps"
             )
+
+    def _check_fragments(self) -> None:
+        if self.fragments < 1:
+            raise SettingError(f"fragments is {self.fragments}; accepted: 1 up to the number of layers")
+        if self.fragments == 1:
+            if self.alpha:
+                raise SettingError(
+                    f"alpha is {self.alpha:g}, which is of fragments; accepted: 0, or 2 fragments or more"
+                )
+            return
+        if self.period is None or self.period % self.fragments or self.after or self.doubles is not None:
+            raise SettingError(
+                f"fragments is {self.fragments}, which are exchanged one after the other in a period; accepted: with a "
+                f"period of a multiple of {self.fragments} steps that stays, without after, doubles and seconds"
+            )
+        if not 0 <= self.alpha < 1:
+            raise SettingError(f"alpha is {self.alpha:g}; accepted: from 0 to below 1")
 
 
 def _shown(value: int | None) -> str:

@@ -12,7 +12,7 @@ from volary.exchange.overlap.kept_apart import KeptApart
 from volary.train.strategies import idle_settings
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
-from volary.train.strategies.averaging.build import elastic, gossip, local
+from volary.train.strategies.averaging.build import elastic, fragmented, gossip, local
 from volary.train.strategies.choosing import Chooser
 from volary.train.strategies.contribution import StepSettings, StrategySettings, gradients
 from volary.train.strategies.overlapping import Overlapping
@@ -73,6 +73,8 @@ def build_strategy(
         _warn(recorder, group, state, idle_settings.of_layers(strategy.codec, chooser.offered()))
     if (part_pulled := strategy.consistency.pull(group.size)) is not None:
         return elastic(settings, chooser.representations(), group, _whole(update, recorder), part_pulled)
+    if strategy.consistency.fragments > 1:
+        return fragmented(settings, chooser.representations(), group, _whole(update, recorder))
     numbers = itertools.count()
 
     def make() -> Overlapping | AfterBackward | LocalSteps:

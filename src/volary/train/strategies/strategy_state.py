@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.train.strategies.averaging.outer_rule import WorkersOuterRule
 from volary.train.strategies.comparison import Comparison
 
 if TYPE_CHECKING:
-    from volary.exchange._base import Keeper
+    from volary.exchange.compression.residual import ResidualState
 
 _KEY = "ways"  # the name of the representations in state.pt since its first version
+
+
+class ResidualKeeper(Protocol):
+    """Whoever keeps what codecs have left out, as a keeper; see `volary.exchange._base.Keeper`."""
+
+    def state(self, *, copied: bool = True) -> ResidualState: ...
+
+    def restore(self, states: Sequence[ResidualState]) -> None: ...
 
 
 class StrategyState:
@@ -28,9 +36,9 @@ class StrategyState:
         self.comparison: Comparison | None = None
         self.outer = WorkersOuterRule()
         self.told: set[str] = set()
-        self._residuals: Keeper | ErrorFeedback = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
+        self._residuals: ResidualKeeper = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
 
-    def follow(self, keeper: Keeper) -> None:
+    def follow(self, keeper: ResidualKeeper) -> None:
         """Let the keeper hold the residuals from now on; it continues from those of the one before."""
         keeper.restore([self._residuals.state(copied=False)])
         self._residuals = keeper

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
 from volary.train.strategies.averaging.elastic_steps import ElasticSteps
+from volary.train.strategies.averaging.fragmented_steps import FragmentedSteps
 from volary.train.strategies.averaging.gossip_steps import GossipSteps
 from volary.train.strategies.averaging.local_steps import LocalSteps
 from volary.train.strategies.averaging.outer_rule import outer_updating
@@ -30,6 +31,18 @@ def local(
     taken = "their mean is taken" if updating is None else "the outer rule steps by their mean"
     when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
     made.contribution.tell(f"by each worker; {taken} {when}")
+    return made
+
+
+def fragmented(
+    settings: StrategySettings, representations: Mapping[str, Representation], group: Group, update: WholeUpdate | None
+) -> FragmentedSteps:
+    """Copies whose fragments are exchanged in turn. Raises SettingError for more than layers, and as `local`."""
+    updating = outer_updating(settings.strategy.consistency)
+    outer = settings.state.outer.of(settings.module, updating)
+    made = FragmentedSteps(settings, representations, group, update, outer)
+    when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
+    made.tell(f"by each worker; one of {settings.strategy.consistency.fragments} fragments is exchanged {when}")
     return made
 
 

@@ -19,7 +19,7 @@ from volary.naming import named_parameters
 from volary.train.agreement.first_state import share_now
 from volary.train.agreement.votes import Vote
 from volary.train.state.rank_state import PARAMETERS
-from volary.train.strategies.averaging.centre import centre_of
+from volary.train.strategies.averaging.skeleton import centre_of
 from volary.train.strategies.contribution import pulls
 from volary.train.strategies.exchanging import Exchanging
 

@@ -1,0 +1,202 @@
+"""Local updates whose exchange goes fragment by fragment: Streaming DiLoCo (Douillard et al. 2025, arXiv:2501.18512).
+
+A period has as many parts as there are fragments. After each part one fragment's changes leave, and the outer rule
+makes of their mean what all workers have of it. A part behind, they travel while the next part is computed. Then each
+worker takes that over, but for a share `alpha` of its own. So what is on the wire at once is a fragment, and not the
+network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from volary.naming import named_parameters
+from volary.run.database.traffic import Traffic, added
+from volary.train.agreement.first_state import share_now
+from volary.train.agreement.votes import Vote
+from volary.train.replica import Voting
+from volary.train.state.rank_state import PARAMETERS
+from volary.train.strategies.averaging.fragment import Fragment, fragments_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.groups.group import Group
+    from volary.exchange.compression.residual import ResidualState
+    from volary.exchange.representations._base import Representation
+    from volary.server.update_rule import UpdateRule
+    from volary.train.agreement.first_state import DeferredTensors
+    from volary.train.agreement.votes import Agreed
+    from volary.train.state.stateful import RankState
+    from volary.train.strategies.contribution import StrategySettings
+    from volary.train.update.whole import WholeUpdate
+
+
+class FragmentedSteps(Voting):
+    """See `volary.train.replica.Voting`. update: None where a user's own loop updates. outer: of the agreed changes.
+
+    Making one is a collective call. A checkpoint has what all workers have of each fragment, and each worker's own
+    parameters (see `RankState`).
+    """
+
+    def __init__(
+        self,
+        settings: StrategySettings,
+        representations: Mapping[str, Representation],
+        group: Group,
+        update: WholeUpdate | None,
+        outer: UpdateRule,
+    ) -> None:
+        consistency = settings.strategy.consistency
+        self._alpha, self._behind = consistency.alpha, settings.comm_setup.behind
+        trained = {name: one for name, one in named_parameters(settings.module) if one.requires_grad}
+        self._trained: Mapping[str, Tensor] = {name: one.detach() for name, one in trained.items()}
+        numbers = {name: number for number, name in enumerate(trained)}
+        self._fragments = [
+            Fragment(settings, representations, group.within(f"fragment {number}"), names, outer, numbers)
+            for number, names in enumerate(fragments_of(settings.module, consistency.fragments))
+        ]
+        settings.state.follow(_Residuals(self._fragments))
+        self._module, self._group, self._recorder, self._update = settings.module, group, settings.recorder, update
+        self._keeper = self._fragments[0].contribution.keeper
+        self._next = 0  # the fragment that leaves next
+        self._due: Fragment | None = None  # that workers have yet to take over
+        self._vote = Vote(0.0, busy=True, ending=False)
+        self._own: dict[str, Tensor] = {}  # while the network has what all have, and until it has what was restored
+
+    def tell(self, update: str) -> None:
+        """Write down how fragments travel, and when parameters are updated."""
+        self._fragments[0].contribution.tell(update)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that this worker put on the wire since it started."""
+        return sum(one.sent_bytes for one in self._fragments)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that this worker took off the wire since it started."""
+        return sum(one.received_bytes for one in self._fragments)
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        return added(*(one.traffic for one in self._fragments))
+
+    def start(self, late: DeferredTensors) -> None:
+        """Start the exchange, and give all ranks what rank 0 has, or each what it had when a checkpoint was saved."""
+        share_now(list(self._module.parameters()), late, self._group, self._keeper.broadcast)
+        for one in self._fragments:
+            one.start(late)
+        self._take_own()
+
+    def update(self) -> None:
+        """Update this worker's parameters with its own gradients."""
+        assert self._update is not None
+        self._update.apply(self._recorder.step)
+
+    def vote(self, vote: Vote) -> None:
+        self._vote = vote
+
+    def agree(self) -> Agreed:
+        """Take over the fragment before, if it is due; let the next leave, and wait for what all say of the step."""
+        self._recorder.enter("exchange")
+        self._take_over()
+        self._fragments[self._next].vote(self._vote)
+        return self._fragments[self._next].agree()
+
+    def apply(self, scale: float = 1.0) -> None:
+        """Let the fragment's sums count: now, or a part of the period behind."""
+        self._due = self._fragments[self._next]
+        self._due.apply(scale)
+        self._next = (self._next + 1) % len(self._fragments)
+        if not self._behind:
+            with self._recorder.waiting():
+                self._take_over()
+
+    def leave_out(self) -> None:
+        """Let the fragment's turn pass, on all workers; what a worker has updated by itself stays."""
+        self._recorder.enter("exchange")
+        self._fragments[self._next].leave_out()
+        self._next = (self._next + 1) % len(self._fragments)
+        if self._update is not None:
+            self._update.forget()
+
+    def settle(self) -> None:
+        """Wait for the sums that are under way; when workers take them over stays as it is."""
+        with self._recorder.waiting():
+            if self._due is not None:
+                self._due.settle()
+
+    @property
+    def own(self) -> Mapping[str, RankState]:
+        return {PARAMETERS: self}
+
+    @contextmanager
+    @torch.no_grad()
+    def consensus(self) -> Iterator[None]:
+        """Lend the network what all workers have."""
+        self.settle()
+        self._own = {name: one.clone() for name, one in self._trained.items()}
+        for fragment in self._fragments:
+            for name, values in fragment.since.items():
+                self._trained[name].copy_(values)
+        try:
+            yield
+        finally:
+            self._take_own()
+
+    def rank_state(self) -> dict[str, Any]:
+        """This worker's parameters, within `consensus`, of how many workers it is one, and whose turn is next."""
+        return {
+            "workers": self._group.size,
+            "values": self._own,
+            "next": self._next,
+            "due": self._due is not None,
+        }
+
+    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
+        """Begin with this worker's own; with other numbers of workers or fragments all begin with what all have."""
+        if states and states[0]["workers"] == self._group.size and states[0].get("next", 0) < len(self._fragments):
+            self._own, self._next = states[0]["values"], states[0].get("next", 0)
+            self._due = self._fragments[self._next - 1] if states[0].get("due") else None
+
+    def take_own(self) -> None:
+        """The network has what all have, as a checkpoint has it; this worker's parameters become its own again."""
+        for one in self._fragments:
+            one.contribution.pushed.begin()
+        self._take_own()
+
+    def close(self) -> None:
+        """End the exchange and let go of the network."""
+        for one in self._fragments:
+            one.close()
+
+    @torch.no_grad()
+    def _take_own(self) -> None:
+        for name, values in self._own.items():
+            self._trained[name].copy_(values)
+        self._own = {}
+
+    def _take_over(self) -> None:
+        if self._due is not None:
+            self._due.settle()
+            self._due.mix(self._alpha)
+            self._due = None
+
+
+class _Residuals:
+    """What the codecs of all fragments have left out, each of its own parameters; see `ErrorFeedback`."""
+
+    def __init__(self, fragments: Sequence[Fragment]) -> None:
+        self._of = [(set(one.since), one.contribution.keeper) for one in fragments]
+
+    def state(self, *, copied: bool = True) -> ResidualState:
+        return {name: kinds for _, keeper in self._of for name, kinds in keeper.state(copied=copied).items()}
+
+    def restore(self, states: Sequence[ResidualState]) -> None:
+        for names, keeper in self._of:
+            keeper.restore([{name: one for name, one in state.items() if name in names} for state in states])

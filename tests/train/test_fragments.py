@@ -1,0 +1,202 @@
+"""Local steps whose fragments are exchanged in turn: against one process that does by hand what all workers do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from _workers import joined
+from train._own_workers import worker_in
+from train._training import OVERLAPPED, Quick, Trained, made, session, trained
+from volary.errors import SettingError
+from volary.run.checkpoints import Checkpoints
+from volary.session import Session, SessionError
+from volary.session.script import Script
+from volary.train.recording.recorder import Recorder
+from volary.train.state.weights import SavedWeights
+
+ROUNDING, STEPS, ALPHA = 1e-12, 14, 0.25  # 5 steps an epoch, in parts of 2, 2 and 1
+INNER = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
+OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
+STREAMING = {"name": "local", "period": 4, "fragments": 2, "outer": OUTER}
+LAYERS = [["layers.0", "layers.4"], ["layers.2", "unused"]]  # of each fragment
+BEHIND = {"exchange": {"name": "allreduce", "route": "torch", "behind": True}}
+
+
+def streaming(consistency: dict[str, Any], strategy: dict[str, Any], network: str = "Exact", **more: Any) -> Session:
+    strategy = {"consistency": consistency, **strategy}
+    more = {"checkpoint": {"every": f"{STEPS} steps"}, "train": {"steps": STEPS}, "optimizer": INNER, **more}
+    return session(network, strategy=strategy, **more)
+
+
+def by_hand(
+    one: Session, workers: int, folder: Path, *, behind: bool
+) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
+    """What all workers have in the end, and each one's own: Douillard et al. 2025, algorithm 2.
+
+    behind: a fragment is taken over a part of the period after it left.
+    """
+    everyone = [made(0, 1, one, folder) for _ in range(workers)]
+    own = [dict(it.flow.module.named_parameters()) for it in everyone]
+    rules = [torch.optim.SGD(it.values(), lr=0.1, momentum=0.9) for it in own]
+    common = {name: torch.nn.Parameter(value.detach().clone()) for name, value in own[0].items()}
+    outer = {name: torch.optim.SGD([it], lr=0.7, momentum=0.9, nesterov=True) for name, it in common.items()}
+    alpha, turn, in_part, numbers = one.strategy.consistency.alpha, 0, 0, [0] * workers
+    due: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def arrive() -> None:
+        for name, mean in due.items():
+            common[name].grad = -mean
+            outer[name].step()
+
+    @torch.no_grad()
+    def take_over() -> None:
+        arrive()
+        for it in own:
+            for name in due:
+                it[name].copy_(alpha * it[name] + (1 - alpha) * common[name])
+        due.clear()
+
+    with torch.no_grad():
+        for it in own:
+            for name, value in it.items():
+                value.copy_(common[name])
+    for _ in range(STEPS):
+        for rank, rule in enumerate(rules):
+            batch = next(everyone[rank].coordinator.data.feed)
+            inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
+            if len(inputs):
+                rule.zero_grad()
+                everyone[rank].flow(inputs, targets).backward()
+                rule.step()
+            numbers[rank] += len(inputs)
+        in_part += 1
+        if in_part < 2 and not batch.ends_epoch:
+            continue
+        take_over()
+        names = [name for name in common if name.rpartition(".")[0] in LAYERS[turn % 2]]
+        shares = [count / sum(numbers) for count in numbers]
+        for name in names:
+            due[name] = sum(share * (it[name] - common[name]).detach() for share, it in zip(shares, own, strict=True))
+        if not behind:
+            take_over()
+        turn, in_part, numbers = turn + 1, 0, [0] * workers
+    arrive()
+    return _values(common), [_values(it) for it in own]
+
+
+def _values(of: dict[str, torch.nn.Parameter]) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in of.items()}
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "before the next step": (STREAMING, OVERLAPPED),
+    "under the next steps": (STREAMING | {"alpha": ALPHA}, BEHIND),
+}
+
+
+def train_cases(rank: int, world_size: int) -> dict[str, Trained]:
+    return {name: trained(rank, world_size, streaming(*case), name, disk=Quick()) for name, case in CASES.items()}
+
+
+def saved(folder: Path) -> dict[str, Tensor]:
+    checkpoints = Checkpoints(folder)
+    weights = SavedWeights(checkpoints.path(STEPS), checkpoints.manifest(STEPS))
+    return {one: weights.whole(one) for one in weights}
+
+
+def test_fragments_are_exchanged_in_turn_as_one_does_by_hand_and_what_all_have_is_saved(workers, tmp_path):
+    everyone = workers(3, train_cases)
+    for name, case in CASES.items():
+        common, own = by_hand(streaming(*case), 3, tmp_path, behind="under" in name)
+        kept = saved(workers.folder / str(workers.calls) / name)
+        for parameter, value in common.items():
+            torch.testing.assert_close(kept[parameter], value, rtol=0, atol=ROUNDING, msg=f"{name}: {parameter}")
+        for found, expected in zip(everyone, own, strict=True):
+            assert (found[name].outcome, len(found[name].rows)) == ("finished", STEPS)
+            for parameter, value in expected.items():
+                torch.testing.assert_close(found[name].parameters[parameter], value, rtol=0, atol=ROUNDING, msg=name)
+
+
+def resumed(rank: int, world_size: int) -> tuple[list[int], Trained, Trained]:
+    with pytest.raises(SettingError, match=r"fragments is 5, and the network has 4 layers with .* accepted: 1 to 4"):
+        made(rank, world_size, streaming({"name": "local", "period": 5, "fragments": 5}, OVERLAPPED))
+    wide = {"of": {"bits": 32, "width": 64}, "train": {"steps": 20}, "checkpoint": {"every": "6 steps"}}
+    whole = streaming({"name": "local", "period": 4}, OVERLAPPED, "Wide", **wide)
+    sent = [row.sent_bytes for row in trained(rank, world_size, whole, "plain", disk=Quick()).rows]
+    one = streaming(STREAMING | {"alpha": ALPHA}, {"codec": "int8", **BEHIND}, "Wide", **wide)
+    found = trained(rank, world_size, one, "whole", disk=Quick())
+    stopped = trained(rank, world_size, one, "stopped", disk=Quick(), until=lambda step: step >= 6)
+    assert stopped.outcome == "stopped"
+    again = trained(rank, world_size, one, "stopped", disk=Quick())
+    return sent, found, replace(again, rows=[*stopped.rows, *again.rows])
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit_and_each_exchange_is_of_a_fragment(workers):
+    for sent, whole, again in workers(2, resumed):
+        assert again.outcome == "finished"
+        assert all(torch.equal(one, whole.parameters[name]) for name, one in again.parameters.items())
+        assert again.losses == whole.losses
+        assert 0 < max(row.sent_bytes for row in whole.rows[1:]) < 0.5 * max(sent), "in a byte a value, too"
+
+
+def own_loop(rank: int, world_size: int) -> list[list[float]]:
+    """The two parameters of a worker's network after each of four steps, in a loop of one's own."""
+    consistency = {"name": "local", "period": 2, "fragments": 2, "alpha": ALPHA}
+    script = Script(program="mine.py", strategy={"workers": world_size, "consistency": consistency})
+    worker = worker_in(script, joined(0), Recorder(rank), SimpleNamespace(asked_to_end=False))
+    model = torch.nn.Sequential(*(torch.nn.Linear(1, 1, bias=False) for _ in range(2))).double()
+    for parameter in model.parameters():
+        torch.nn.init.ones_(parameter)
+    model, rule = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.05))
+    found = []
+    for _ in range(4):
+        rule.zero_grad()
+        (model(torch.full((1, 1), rank + 1.0, dtype=torch.float64)) - 3).square().sum().backward()
+        rule.step()
+        found.append([parameter.item() for parameter in model.parameters()])
+    worker.close()
+    return found
+
+
+@pytest.mark.slow  # what is exchanged is shown above, and how loops of one's own do it in tests/train/test_elastic.py
+def test_in_a_loop_of_ones_own_one_fragment_after_the_other_is_exchanged(workers):
+    everyone, common = workers(2, own_loop), [1.0, 1.0]
+    own = [[1.0, 1.0], [1.0, 1.0]]
+    for step in range(4):
+        for r, it in enumerate(own, 1):
+            a, b = it
+            slope = 0.05 * 2 * (a * b * r - 3) * r
+            it[:] = a - slope * b, b - slope * a
+        turn = step % 2
+        common[turn] = sum(it[turn] for it in own) / 2
+        for it in own:
+            it[turn] = ALPHA * it[turn] + (1 - ALPHA) * common[turn]
+        for found, it in zip(everyone, own, strict=True):
+            assert found[step] == pytest.approx(it, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"fragments": 3},
+            "fragments: is 3, which are exchanged one after the other in a period; accepted: with a per",
+        ),
+        ({"fragments": 0}, "fragments: is 0; accepted: 1 up to the number of layers"),
+        ({"fragments": 2, "doubles": 9, "most": 8}, "fragments: is 2, which are exchanged one after the other"),
+        ({"alpha": 0.5}, "alpha: is 0.5, which is of fragments; accepted: 0, or 2 fragments or more"),
+        ({"fragments": 2, "alpha": 1.0}, "alpha: is 1; accepted: from 0 to below 1"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings, sentence):
+    with pytest.raises((SessionError, SettingError)) as refused:
+        streaming({"name": "local", "period": 4, **settings}, {"workers": 2})
+    assert sentence in str(refused.value)
