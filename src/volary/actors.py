@@ -11,19 +11,17 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from volary.run.launch.child import LOOK_S, Child
 from volary.run.machine.descendants import below, end
 
-LOOK_S = 0.2
 TRIES = 3
 OBJECT_STORE_BYTES = 80 << 20  # near the least that Ray takes: nothing of ours goes through it
 
@@ -53,34 +51,20 @@ class ProcessActor:
     """One process, in an actor: it is started where Ray has a place for it, and ends with the actor."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     def run(self, command: Sequence[str], folder: str, variables: Mapping[str, str], log: str = "") -> int:
-        """Run the command to its end; return its status. folder: empty: that of the actor, with what was brought. log:
-        where it prints; empty, or not seen here: into Ray's log of this actor.
+        """Run the command to its end, and no longer than this machine's raylet; return its status.
 
-        It is killed once this machine's raylet is gone, which has started this actor: to Ray both are lost by then, and
-        nobody reaches them to end them.
+        folder: empty: that of the actor, with what was brought. log: where it prints; empty, or not seen here: into
+        Ray's log of this actor.
         """
-        raylet = os.getppid()
-        with Path(log).open("ab") if log and Path(log).parent.is_dir() else nullcontext() as output:
-            self._process = subprocess.Popen(
-                command,
-                cwd=folder or None,
-                env=os.environ | variables | {"VOLARY_DRIVER": str(os.getpid())},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output and subprocess.STDOUT,
-            )
-        while os.getppid() == raylet:
-            with suppress(subprocess.TimeoutExpired):
-                return self._process.wait(LOOK_S)
-        self._process.kill()
-        return self._process.wait()
+        self._child = Child(command, folder, variables, log)
+        return self._child.wait()
 
     def ask_to_end(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
+        if self._child is not None:
+            self._child.ask_to_end()
 
 
 def train(session: str | Path, rank: int, world_size: int, overrides: Sequence[str] = (), *, launch: str = "") -> None:

@@ -19,6 +19,7 @@ def mpirun(name: str) -> str:
 
 
 RAY = CHECKOUT / ".engines" / "ray"  # PyPI's package, and what it needs
+SPARK = CHECKOUT / ".engines" / "spark"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ TRIED = [
     Tried("slurm", ("engine=slurm",), "srun", guarded=True, needs="allocation"),
     Tried("slurm-job", ("engine=slurm",), "srun", guarded=True, queued=True, needs="slurm"),
     Tried("ray", ("engine=ray",), "ray", guarded=True, needs="ray"),
+    Tried("spark", ("engine=spark",), "spark", needs="spark"),
     Tried(
         "hosts",
         ("engine=hosts", "engine.hosts=[alpha:2]", "engine.ssh=ssh -F ssh_config"),

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from engine import _sshd
-from engine._engines import RAY
+from engine._engines import RAY, SPARK
 from engine._slurmd import Cluster, started
 
 
@@ -83,13 +83,26 @@ def ssh(hosts: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", plain_ssh())
 
 
+def importable(module: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of `make engines` can be imported, by this process and by those that it starts."""
+    if find_spec(module) is None and not folder.is_dir():
+        pytest.skip(f"{module} is not installed: make engines")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)])))
+
+
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray can be imported, by this process and by those that it starts."""
-    if find_spec("ray") is None and not RAY.is_dir():
-        pytest.skip("ray is not installed: make engines")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(RAY)])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(RAY)])))
+    """Ray can be imported."""
+    importable("ray", RAY, monkeypatch)
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark can be imported, and there is a Java for it."""
+    importable("pyspark", SPARK, monkeypatch)
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        pytest.skip("there is no Java: apt-get install openjdk-17-jre-headless")
 
 
 @pytest.fixture

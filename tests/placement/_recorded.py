@@ -121,4 +121,17 @@ RECORDED = [
         },
         {"rank": 1, "world_size": 2, "local_rank": 1, "node": 0, "beside": 2, "address": "127.0.0.1"},
     ),
+    Recorded(
+        "spark",
+        "engine: spark, Spark 4.3, rank 1 of 2 on one node",
+        {
+            "VOLARY_SPARK_RANK": "1",
+            "VOLARY_SPARK_WORLD_SIZE": "2",
+            "VOLARY_SPARK_NODE": "0",
+            "VOLARY_SPARK_LOCAL_RANK": "1",
+            "VOLARY_SPARK_BESIDE": "2",
+            "VOLARY_SPARK_OWN_DEVICES": "0",
+        },
+        {"rank": 1, "world_size": 2, "local_rank": 1, "node": 0, "beside": 2, "address": "127.0.0.1"},
+    ),
 ]

@@ -93,7 +93,7 @@ for command in (worker, worker, ["sh", "-c", "{{}}; :".format(shlex.join(worker)
 def test_process_that_nobody_launched_is_told_how_to_start_a_run():
     with pytest.raises(
         BadInput,
-        match=r"no launcher started this process \(looked for hosts, lab, local, mpi, ray, slurm, torchrun\); start ",
+        match=r"no launcher started this process \(looked for hosts, lab, local, mpi, ray, slurm, spark, torchrun\); ",
     ):
         find({"PATH": "/bin", "RANK": "0", "WORLD_SIZE": "1"})
 

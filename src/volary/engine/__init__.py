@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "ENGINE", planned=("spark",), protocol="volary.engine._base:Engine")
+ROOM = Room(__name__, "ENGINE", protocol="volary.engine._base:Engine")
