@@ -14,7 +14,7 @@ import pytest
 from faults._running import VOLARY, last_step, running, session, state
 from volary.engine.spark import SparkEngine
 from volary.errors import SettingError
-from volary.executors import StageSettings, cause, lacks, scratch
+from volary.executors.stage import StageSettings, cause, lacks, scratch
 
 RAISED = """Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure \
 reason: Stage failed because barrier task ResultTask(0, 1) finished unsuccessfully.

@@ -16,7 +16,7 @@ from volary.engine.launchers.commands import answer_of, last_line
 from volary.engine.launchers.launched import Launched, variables_for
 from volary.engine.local import LOOPBACK, LocalEngine
 from volary.errors import SettingError
-from volary.executors import CONNECT, StageSettings, lacks, scratch
+from volary.executors.stage import CONNECT, StageSettings, lacks, scratch
 from volary.run.machine.addresses import address_for_others, address_towards
 
 EXECUTORS = [sys.executable, "-m", "volary.executors"]

@@ -1,0 +1,156 @@
+"""Runs in the application of a program that uses Spark."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import volary.api as api
+from volary.errors import BadInput
+from volary.executors.arrays import layout_of
+from volary.executors.frame import HandedFrames
+from volary.executors.stage import CONNECT, FRAME, GATEWAY
+from volary.session.spec import Session
+
+SOURCE = "volary.spark.rows:open_rows"
+_SECRET = "PYSPARK_GATEWAY_SECRET"  # the name of the variable beside GATEWAY
+AS_ARRAYS = {"vector": "array<double>"}  # of types that become another before they are handed over
+
+
+class FrameSettings(TypedDict, total=False):
+    """The frames of a run, as `train` takes them by name.
+
+    data: a DataFrame of training data. validation: one with the same columns; none: evaluate.every=never. inputs: a
+    column of arrays, of vectors of pyspark.ml, or of bytes; or columns of numbers. targets: the column to predict.
+    shape: of one input, as (1, 28, 28); default: as the column has it.
+    """
+
+    data: Any
+    validation: Any
+    inputs: str | Sequence[str]
+    targets: str
+    shape: Sequence[int]
+
+
+def train(
+    spark: Any,
+    session: Session | str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    show: bool = True,
+    **frames: Unpack[FrameSettings],
+) -> api.Result:
+    """Train a session below tasks of the application of `spark`, a SparkSession, classic or of Connect.
+
+    session: or a file of one, with `overrides` as `volary train` takes them. Its engine is `spark`, with `pin` and
+    `max_restarts` of the one that it names. show: progress. frames: those of `FrameSettings`, in place of the source
+    that the session names; the tasks hold their rows in memory. Raises as `volary.Session.train` does, and BadInput
+    before anything starts if the application has too few slots for tasks, or a column is not what it should be.
+    """
+    given = session if isinstance(session, Session) else Session.read(session, overrides)
+    if isinstance(session, Session) and overrides:
+        raise BadInput("overrides are for a session file; accepted: dataclasses.replace(session, ...)")
+    settings = {name: getattr(given.engine, name) for name in ("pin", "max_restarts")}
+    with lent(spark) as engine, handed_over(**frames) as source:
+        if source is not None:
+            given = replace(given, data=replace(given.data, source=source))
+        return api.train(replace(given, engine=engine | settings), show=show)
+
+
+def launch(
+    spark: Any,
+    function: Callable[..., Any] | str,
+    workers: int | None = None,
+    strategy: Mapping[str, Any] | None = None,
+    **settings: Unpack[api.LoopSettings],
+) -> api.Result:
+    """Call a training loop of one's own below tasks of the application of `spark`; otherwise as `volary.launch`.
+
+    Raises BadInput if an engine is named, and as `train`.
+    """
+    if "engine" in settings:
+        raise BadInput(f"engine is {settings['engine']!r}, and volary.spark.launch has its own; accepted: none")
+    with lent(spark) as engine:
+        settings["engine"] = engine
+        return api.launch(function, workers, strategy, **settings)
+
+
+@contextmanager
+def lent(spark: Any) -> Iterator[dict[str, Any]]:
+    """Let processes that this one starts use the application, as spark-submit does; give the engine's settings."""
+    if not hasattr(spark, "_jsparkSession"):
+        yield {"name": "spark", "master": f"{CONNECT}{spark.client._builder.endpoint}"}
+        return
+    context = spark.sparkContext
+    gateway = context._gateway
+    where = getattr(gateway, "java_parameters", None) or gateway.gateway_parameters
+    given = {GATEWAY: str(where.port), _SECRET: where.auth_token}
+    with _in_environment(given):
+        yield {"name": "spark", "master": context.master}
+
+
+@contextmanager
+def handed_over(
+    data: Any = None,
+    validation: Any = None,
+    inputs: str | Sequence[str] = (),
+    targets: str = "",
+    shape: Sequence[int] = (),
+) -> Iterator[str | None]:
+    """Let stages that are started meanwhile hand these frames to their workers; give the source that reads them.
+
+    None: there is no frame. Raises BadInput for columns that are missing, or of a type that cannot be used.
+    """
+    if data is None:
+        if validation is not None or inputs or targets or shape:
+            raise BadInput("validation, inputs, targets and shape are of data; accepted: data=df with them")
+        yield None
+        return
+    names = [inputs] if isinstance(inputs, str) else list(inputs)
+    layout = layout_of({name: AS_ARRAYS.get(kind, kind) for name, kind in data.dtypes}, names, targets, shape)
+    parts: dict[str, str | None] = {"train": None, "test": None}
+    for split, frame in (("train", data), ("test", validation)):
+        if frame is None:
+            continue
+        if (
+            other := layout_of({name: AS_ARRAYS.get(kind, kind) for name, kind in frame.dtypes}, names, targets, shape)
+        ) != layout:
+            raise BadInput(f"validation has columns of other types than data ({other.kind}, not {layout.kind})")
+        parts[split] = f"volary_{split}_{secrets.token_hex(8)}"
+        arrays = {name: without_vectors(frame, name) for name in names}
+        frame.withColumns(arrays).createGlobalTempView(parts[split])
+    assert parts["train"] is not None
+    try:
+        with _in_environment({FRAME: HandedFrames(parts["train"], parts["test"], layout).words()}):
+            yield SOURCE
+    finally:
+        for view in filter(None, parts.values()):
+            with suppress(Exception):  # the application may have ended
+                data.sparkSession.catalog.dropGlobalTempView(view)
+
+
+def without_vectors(frame: Any, name: str) -> Any:
+    """A column of a frame; of vectors of pyspark.ml as arrays, which Arrow has."""
+    if dict(frame.dtypes)[name] == "vector":
+        return import_module("pyspark.ml.functions").vector_to_array(name)
+    return frame[name]
+
+
+@contextmanager
+def _in_environment(given: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in given}
+    os.environ |= given
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

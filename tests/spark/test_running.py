@@ -1,0 +1,111 @@
+"""A program that uses Spark trains below tasks of its application: real Spark, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from volary.errors import BadInput
+from volary.spark.running import handed_over, launch
+
+SOURCE = Path(__file__).parents[2] / "src"
+SESSION = """\
+network: softmax
+data: {source: digits, batch_size: 64}
+optimizer: {name: sgd, lr: 0.05}
+train: {steps: 30}
+evaluate: {every: 15 steps}
+strategy: {workers: 2, startup_timeout_s: 600}
+"""
+PROGRAM = """\
+import json
+import time
+
+import torch
+from pyspark.sql import SparkSession
+
+import volary.spark
+from volary.data.sources.digits import SOURCE
+from volary.errors import BadInput
+
+
+def loop(worker):
+    return worker.rank
+
+
+def weights(result):
+    from safetensors.torch import load_file
+    (file,) = result.directory.checkpoints.glob("step-*30/model.safetensors")
+    return load_file(file)
+
+
+def frame(spark, split):
+    samples = SOURCE().open(split)
+    inputs, targets = samples.fetch(torch.arange(len(samples)))
+    rows = [(image.ravel().tolist(), int(label)) for image, label in zip(inputs.numpy(), targets.numpy())]
+    return spark.createDataFrame(rows, "image array<float>, label int"), tuple(inputs.shape[1:])
+
+
+if __name__ == "__main__":
+    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    builder = SparkSession.builder.master("local[3]").config(map=settings)
+    spark = builder.getOrCreate()
+    said = {}
+    for name, overrides, frames in (
+        ("slots", ["strategy.workers=4"], {}),
+        ("column", [], {"data": spark.range(9), "inputs": "x", "targets": "id"}),
+    ):
+        try:
+            volary.spark.train(spark, "session.yaml", overrides, show=False, **frames)
+        except BadInput as error:
+            said[name] = str(error)
+    said["runs"] = [str(one) for one in __import__("pathlib").Path(".").glob("runs/*")]
+    files = volary.spark.train(spark, "session.yaml", ["run.name=files"], show=False)
+    (data, shape), (validation, _) = frame(spark, "train"), frame(spark, "test")
+    rows = volary.spark.train(
+        spark, "session.yaml", ["run.name=rows"], show=False,
+        data=data, validation=validation, inputs="image", targets="label", shape=shape,
+    )
+    one, other = weights(files), weights(rows)
+    said["equal"] = all(torch.equal(one[name], other[name]) for name in one) and one.keys() == other.keys()
+    said["accuracy"] = [result.metrics["accuracy"] for result in (files, rows)]
+    said["values"] = volary.spark.launch(spark, loop, workers=2, show=False).values
+    said["goes on"] = spark.range(4).count()
+    spark.stop()
+    print(json.dumps(said))
+"""
+
+
+@pytest.mark.slow  # starts Spark, and three runs in it
+def test_rows_of_a_frame_train_to_the_weights_of_the_same_session_from_files_and_the_application_goes_on(spark):
+    Path("session.yaml").write_text(SESSION)
+    Path("program.py").write_text(PROGRAM)
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ["PYTHONPATH"]])}
+    variables |= {"PYSPARK_PYTHON": sys.executable}
+    ended = subprocess.run(
+        [sys.executable, "program.py"], env=variables, capture_output=True, text=True, timeout=380, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout.splitlines()[-1])
+    assert said["slots"] == "engine: 4 workers take 4 slots for tasks, and the cluster has 3"
+    assert said["column"] == "data has no column 'x'; accepted: id"
+    assert said["runs"] == []
+    assert said["equal"]
+    assert said["accuracy"][0] == said["accuracy"][1]
+    assert said["accuracy"][0][-1][1] > 0.7
+    assert (said["values"], said["goes on"]) == ([0, 1], 4)
+
+
+def test_what_belongs_to_a_frame_is_refused_without_one():
+    with pytest.raises(BadInput, match="validation, inputs, targets and shape are of data"), handed_over(inputs="x"):
+        pass
+
+
+def test_an_engine_of_one_s_own_is_refused():
+    with pytest.raises(BadInput, match=r"engine is 'local', and volary\.spark\.launch has its own"):
+        launch(None, "loop.py:loop", workers=2, engine="local")
