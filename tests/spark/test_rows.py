@@ -20,7 +20,7 @@ from volary.errors import BadInput, DataError
 from volary.executors.arrays import ColumnLayout, layout_of
 from volary.executors.frame import SERVICE, HeldRows
 from volary.executors.ledger import BLOCK
-from volary.spark.rows import Rows, open_rows
+from volary.spark.rows import FrameRows, open_rows
 
 pa = pytest.importorskip("pyarrow")
 
@@ -29,7 +29,7 @@ KEY = secrets.token_bytes(32)
 
 
 def batch(partition: int, first: int, rows: int, split: int = 0, width: int = 2) -> Any:
-    """Rows of a partition from an offset on, whose values tell where they are from."""
+    """FrameRows of a partition from an offset on, whose values tell where they are from."""
     offsets = np.arange(first, first + rows)
     values = np.stack([np.full(rows, partition), offsets] + [offsets] * (width - 2), axis=1).astype(np.float32)
     return pa.RecordBatch.from_pydict(
@@ -58,12 +58,12 @@ def announced(serving: ExitStack, batches: list[Any], layout: ColumnLayout = LAY
 
 
 def test_rows_come_by_their_place_in_the_frame_from_whoever_has_them(tasks):
-    with closing(Rows(tasks, 0, KEY)) as rows:
+    with closing(FrameRows(tasks, 0, KEY)) as rows:
         come_from_whoever_has_them(rows)
-    assert len(Rows(tasks, 1, KEY)) == 3
+    assert len(FrameRows(tasks, 1, KEY)) == 3
 
 
-def come_from_whoever_has_them(rows: Rows) -> None:
+def come_from_whoever_has_them(rows: FrameRows) -> None:
     assert (len(rows), rows.input_shape, rows.input_dtype, rows.classes) == (2 * BLOCK + 5, (2,), torch.float32, 10)
     wanted = torch.tensor([2 * BLOCK + 4, 0, BLOCK, 3, BLOCK - 1])
     inputs, targets = rows.fetch(wanted)
@@ -75,7 +75,7 @@ def come_from_whoever_has_them(rows: Rows) -> None:
 
 def test_what_is_asked_for_ahead_is_what_comes_also_after_a_batch_that_nobody_takes(tasks):
     batches = [torch.tensor([number, BLOCK + number]) for number in range(4)]
-    with closing(Rows(tasks, 0, KEY)) as rows:
+    with closing(FrameRows(tasks, 0, KEY)) as rows:
         assert [rows.prefetch(one, 0) for one in batches] == [True, True, True, False]
         for one in (batches[1], batches[3]):
             assert rows.take(one, 0)[0][:, 1].tolist() == [float(one[0]), float(one[0])]
@@ -88,7 +88,7 @@ def test_bytes_become_values_from_0_to_1(tasks):
     columns |= {name: plain.column(name) for name in ("volary_position", "volary_split")}
     with ExitStack() as serving:
         told = [announced(serving, [pa.RecordBatch.from_pydict(columns)], layout)]
-        rows = serving.enter_context(closing(Rows(told, 0, KEY)))
+        rows = serving.enter_context(closing(FrameRows(told, 0, KEY)))
         inputs, targets = rows.fetch(torch.tensor([1, 0]))
         assert rows.take(torch.tensor([1]), 0)[0].dtype == torch.uint8
     torch.testing.assert_close(inputs, torch.tensor([[[0.2, 0.4]], [[0.0, 1.0]]]))
@@ -96,7 +96,7 @@ def test_bytes_become_values_from_0_to_1(tasks):
 
 
 def test_nobody_without_the_key_gets_rows(tasks):
-    with closing(Rows(tasks, 0, secrets.token_bytes(32))) as rows, pytest.raises(KeyRefused):
+    with closing(FrameRows(tasks, 0, secrets.token_bytes(32))) as rows, pytest.raises(KeyRefused):
         rows.fetch(torch.tensor([0]))
 
 
@@ -104,7 +104,7 @@ def test_inputs_that_differ_in_size_are_refused_within_a_task_and_between_tasks(
     with pytest.raises(BadInput, match=r"inputs of \(2,\) in a row and of \(3,\) in another"):
         HeldRows([batch(0, 0, 2), batch(0, 2, 2, width=3)], LAYOUT)
     with ExitStack() as serving, pytest.raises(DataError, match=r"inputs of the shapes \[2\], \[2\], \[3\]"):
-        Rows([*tasks, announced(serving, [batch(9, 0, 2, width=3)])], 0, KEY)
+        FrameRows([*tasks, announced(serving, [batch(9, 0, 2, width=3)])], 0, KEY)
 
 
 def test_an_empty_frame_missing_validation_data_and_a_worker_without_a_task_are_told(monkeypatch):

@@ -72,7 +72,7 @@ def _kind(name: str, said: str) -> Kind:
 
 def arrays_of(batch: Any, layout: ColumnLayout) -> tuple[NDArray[Any], NDArray[Any]]:
     """Inputs (rows, ...) and targets (rows, ...) of an Arrow batch with these columns; raises as `inputs_of`."""
-    targets = _values(batch.column(layout.target), layout.target)
+    targets = values_of(batch.column(layout.target), layout.target)
     return inputs_of(batch, layout), targets.astype(np.int64 if layout.whole else np.float32, copy=False)
 
 
@@ -85,15 +85,15 @@ def inputs_of(batch: Any, layout: ColumnLayout) -> NDArray[Any]:
     if layout.kind == "bytes":
         inputs = _bytes(batch.column(layout.inputs[0]), layout.inputs[0], math.prod(layout.shape))
     elif layout.kind == "array":
-        inputs = _values(batch.column(layout.inputs[0]), layout.inputs[0]).astype(np.float32, copy=False)
+        inputs = values_of(batch.column(layout.inputs[0]), layout.inputs[0]).astype(np.float32, copy=False)
     else:
-        columns = [_values(batch.column(name), name) for name in layout.inputs]
+        columns = [values_of(batch.column(name), name) for name in layout.inputs]
         inputs = np.stack([column.astype(np.float32, copy=False) for column in columns], axis=1)
     return _reshaped(inputs, layout) if layout.shape else inputs
 
 
-def _values(column: Any, name: str) -> NDArray[Any]:
-    """The numbers of a column, (rows,), or of arrays (rows, ...)."""
+def values_of(column: Any, name: str) -> NDArray[Any]:
+    """The numbers of a column, (rows,), or of arrays (rows, ...). Raises BadInput for nulls and differing sizes."""
     arrow: Any = import_module("pyarrow")
     _refuse_null(column, name)
     kind = column.type
@@ -105,7 +105,7 @@ def _values(column: Any, name: str) -> NDArray[Any]:
             raise BadInput(
                 f"column {name!r} has {sizes[0]} values in a row, {sizes[row]} in another; accepted: one size"
             )
-        inner = _values(column.flatten(), name)
+        inner = values_of(column.flatten(), name)
         return inner.reshape(len(column), int(sizes[0]) if len(sizes) else 0, *inner.shape[1:])
     if arrow.types.is_date(kind):
         column = column.cast(arrow.int32())  # days

@@ -31,12 +31,12 @@ _AHEAD = 3  # batches
 _ANSWER_S = 120.0  # without a byte of an answer
 
 
-def open_rows(split: Split) -> Rows:
+def open_rows(split: Split) -> FrameRows:
     """The rows of the frame of a split, in a worker below a task. Raises DataError if there are none."""
     if ROWS not in os.environ:
         raise DataError("rows of a frame are there in runs of volary.spark.train(spark, session, data=...) alone")
     announced = json.loads(Path(os.environ[ROWS]).read_text())
-    found = Rows(announced, _SPLITS.index(split), bytes.fromhex(os.environ[KEY]))
+    found = FrameRows(announced, _SPLITS.index(split), bytes.fromhex(os.environ[KEY]))
     if not len(found):
         what = "data is empty; accepted: a frame with rows"
         no_test = "there is no validation data; accepted: validation=..., or the setting evaluate.every=never"
@@ -44,7 +44,7 @@ def open_rows(split: Split) -> Rows:
     return found
 
 
-class Rows:
+class FrameRows:
     """Samples by their number: the place of a row in the order of its frame. announced: of all tasks, by their numbers.
 
     Raises DataError if rows differ between tasks, and for rows that are there twice or are missing.

@@ -1,0 +1,69 @@
+"""Functions over frames: real Spark, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+PROGRAM = """\
+import json
+
+from pyspark.sql import SparkSession
+
+from volary.errors import BadInput
+from volary.spark import aggregate, analyze, map_blocks, map_rows, reduce_blocks, reduce_rows
+
+if __name__ == "__main__":
+    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    rows = [(number % 3, float(number), [float(number), 1.0]) for number in range(40)]
+    df = spark.createDataFrame(rows, "key int, x double, v array<double>").repartition(20)
+    said = {"analyze": analyze(df)}
+    blocks = map_blocks(lambda x, v: {"y": x * 2, "w": v.unsqueeze(1) + 1}, df)
+    said["schema"] = [kind for _, kind in blocks.dtypes]
+    said["blocks"] = sorted([row["x"], row["y"], row["w"]] for row in blocks.collect())[:2]
+    said["rows"] = sorted(row["n"] for row in map_rows(lambda v: {"n": v.sum()}, df).collect())[-1]
+    said["sum"] = {k: v.tolist() for k, v in reduce_blocks(lambda x, v: {"x": x.sum(0), "v": v.sum(0)}, df).items()}
+    said["most"] = reduce_rows(lambda x_1, x_2: {"x": x_1.maximum(x_2)}, df)["x"].item()
+    groups = aggregate(lambda x: {"x": x.sum(0)}, df.groupBy("key"), df)
+    said["groups"] = sorted([row["key"], row["x"]] for row in groups.collect())
+    for name, call in (
+        ("column", lambda: map_blocks(lambda z: {"y": z}, df)),
+        ("taken", lambda: map_blocks(lambda x: {"v": x}, df)),
+        ("empty", lambda: analyze(df.limit(0))),
+    ):
+        try:
+            call()
+        except BadInput as error:
+            said[name] = str(error)
+    spark.stop()
+    print(json.dumps(said))
+"""
+
+
+@pytest.mark.slow  # starts Spark
+def test_functions_map_reduce_and_aggregate_rows_of_a_frame(spark):
+    Path("program.py").write_text(PROGRAM)
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ["PYTHONPATH"]])}
+    variables |= {"PYSPARK_PYTHON": sys.executable}
+    ended = subprocess.run(
+        [sys.executable, "program.py"], env=variables, capture_output=True, text=True, timeout=380, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout.splitlines()[-1])
+    assert said["analyze"] == {"key": [], "x": [], "v": [2]}
+    assert said["schema"] == ["int", "double", "array<double>", "double", "array<array<double>>"]
+    assert said["blocks"] == [[0.0, 0.0, [[1.0, 2.0]]], [1.0, 2.0, [[2.0, 2.0]]]]
+    assert said["rows"] == 40.0
+    assert said["sum"] == {"x": 780.0, "v": [780.0, 40.0]}
+    assert said["most"] == 39.0
+    assert said["groups"] == [[key, float(sum(range(key, 40, 3)))] for key in range(3)]
+    assert said["column"] == "the frame has no column 'z'; accepted: key, x, v"
+    assert said["taken"] == "result 'v' is a column of the frame already; accepted: names that it has not"
+    assert said["empty"] == "the frame is empty; accepted: one with rows"

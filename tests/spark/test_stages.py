@@ -1,0 +1,82 @@
+"""Stages of pyspark.ml in a program that uses Spark: real Spark, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+SESSION = """\
+network: softmax
+data: {source: digits, batch_size: 64}
+optimizer: {name: sgd, lr: 0.05}
+train: {epochs: 1}
+evaluate: {every: never}
+strategy: {workers: 2, startup_timeout_s: 600}
+"""
+PROGRAM = """\
+import json
+
+import torch
+from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.evaluation import MulticlassClassificationEvaluator
+from pyspark.sql import SparkSession
+
+from volary.data.sources.digits import SOURCE
+from volary.errors import BadInput
+from volary.spark import VolaryEstimator, VolaryModel
+
+if __name__ == "__main__":
+    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    samples = SOURCE().open("train")
+    inputs, targets = samples.fetch(torch.arange(len(samples)))
+    rows = [(image.ravel().tolist(), int(label)) for image, label in zip(inputs.numpy(), targets.numpy())]
+    df = spark.createDataFrame(rows, "image array<float>, label int")
+    estimator = VolaryEstimator(
+        session="session.yaml", inputCols=["image"], overrides=["train.epochs=4"], shape=list(inputs.shape[1:])
+    )
+    Pipeline(stages=[estimator]).write().overwrite().save("pipeline")
+    estimator = Pipeline.load("pipeline").getStages()[0]
+    model = Pipeline(stages=[estimator]).fit(df)
+    scored = model.transform(df)
+    said = {"columns": scored.columns}
+    said["accuracy"] = MulticlassClassificationEvaluator(metricName="accuracy").evaluate(
+        scored.withColumn("label", scored["label"].cast("double"))
+    )
+    model.write().overwrite().save("model")
+    again = PipelineModel.load("model").transform(df)
+    said["same"] = again.select("prediction").collect() == scored.select("prediction").collect()
+    (run,) = __import__("pathlib").Path("runs").glob("*")
+    features = VolaryModel.from_run(run, ["image"], ["probability", "1"]).transform(df.limit(3)).collect()
+    said["features"] = [[round(sum(row["probability"]), 3), len(row["1"])] for row in features]
+    try:
+        VolaryModel.from_run(run, ["label"]).transform(df)
+    except BadInput as error:
+        said["refused"] = str(error)
+    spark.stop()
+    print(json.dumps(said))
+"""
+
+
+@pytest.mark.slow  # starts Spark, and a run in it
+def test_an_estimator_is_saved_loaded_and_fitted_in_a_pipeline_and_its_model_scores_the_same_after_it_was_saved(spark):
+    Path("session.yaml").write_text(SESSION)
+    Path("program.py").write_text(PROGRAM)
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ["PYTHONPATH"]])}
+    variables |= {"PYSPARK_PYTHON": sys.executable}
+    ended = subprocess.run(
+        [sys.executable, "program.py"], env=variables, capture_output=True, text=True, timeout=380, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout.splitlines()[-1])
+    assert said["columns"] == ["image", "label", "prediction"]
+    assert said["accuracy"] > 0.8
+    assert said["same"]
+    assert said["features"] == [[1.0, 10]] * 3
+    assert said["refused"] == "inputs are 1 columns of numbers, and the network takes (1, 28, 28)"
