@@ -37,6 +37,15 @@ def points_of_classes(split: str, samples: int = 41) -> TensorDataset:
     return data
 
 
+def small_images(split: str, samples: int = 44) -> TensorDataset:
+    """The same as images of 2 x 3 values, with how many classes there are."""
+    data = points_of_classes(split, samples)
+    inputs, targets = data.tensors
+    images = TensorDataset(inputs.view(-1, 1, 2, 3), targets)
+    images.classes = CLASSES  # type: ignore[attr-defined]
+    return images
+
+
 def spoilt_points(
     split: str, samples: int = 41, spoilt: tuple[int, ...] = (), value: float = float("nan")
 ) -> TensorDataset:
@@ -367,7 +376,7 @@ class Dropping(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.layers(inputs)
+        return self.layers(inputs.flatten(1))
 
 
 class OfMyRank(Dropping):

@@ -54,7 +54,8 @@ class SliceOptimizer:
     ) -> None:
         self.parts, self._elementwise, self._clip_value = parts, elementwise, clip_value
         self._values = list(parts.values())
-        self.optimizer = build(self._values)
+        self.optimizer, self._build = build(self._values), build
+        self._begins_with_state = bool(self.optimizer.state)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
 
     def change_rate(self, lr: float) -> None:
@@ -129,6 +130,9 @@ class SliceOptimizer:
         entries = {
             numbers[id(values)]: state_as(state.of(part, copied=copied), values) for part, values in self.parts.items()
         }
+        if self._begins_with_state and not all(entries.values()):  # some were not updated before, as they were frozen
+            fresh = self._build(self._values).state
+            entries = {number: one or dict(fresh[own[number]]) for number, one in entries.items()}
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": {n: one for n, one in entries.items() if one}, "param_groups": groups})
         for number, found in entries.items():

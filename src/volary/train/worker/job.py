@@ -15,7 +15,7 @@ from volary.train.worker.build import assemble
 from volary.train.worker.connect import joined
 from volary.train.worker.saver import drafts_of
 from volary.train.worker.served_session import run_served
-from volary.train.worker.session import device_for, new_model, run_facts
+from volary.train.worker.session import as_trained, device_for, new_model, run_facts
 from volary.train.worker.stages import train_stages
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             if not stage:
                 return first_of.pop()
             seed_all(session.train.seed)
-            return build_model(session, device, member.begun_with)
+            return as_trained(build_model(session, device, member.begun_with), device)
 
         def put_together(model: Model, own: Group) -> Training[Lockstep]:
             return assemble(

@@ -60,9 +60,14 @@ def new_model(
     seed_all(session.train.seed)
     model = build_model(session, device, member.begun_with)
     estimate = try_first(session, model, device, member.place, recorder)
-    if session.train.compile:
-        model = replace(model, module=compiled(model.module, device))
-    return model, estimate
+    return as_trained(model, device), estimate
+
+
+def as_trained(model: Model, device: torch.device) -> Model:
+    """The network as it is trained: compiled, if its session says so. Raises SettingError if it cannot be."""
+    if not model.session.train.compile:
+        return model
+    return replace(model, module=compiled(model.module, device))
 
 
 def update_of(model: Model, precision: Precision, steps: int, steps_per_epoch: int, feed: Feed | None = None) -> Update:

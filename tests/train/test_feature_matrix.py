@@ -1,0 +1,157 @@
+"""Each feature with each way to keep replicas one model, stopped and resumed at each of its boundaries.
+
+A feature is a line of FEATURES, or a file of a room: its settings, and the steps after which it is stopped. Where a
+strategy is deterministic, a resumed run equals the whole one bit for bit; elsewhere it goes on with finite numbers.
+What cannot be is refused in a sentence, and is in REFUSED.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from train._served import served
+from train._training import session
+from train.test_freezing import staged
+from volary.errors import SettingError
+from volary.session import Session
+from volary.train.mixing import ROOM as MIXINGS
+from volary.train.optimizers import ROOM as OPTIMIZERS
+from volary.train.schedules import ROOM as SCHEDULES
+
+STEPS, EPOCH = 12, 4  # 44 images in batches of 12: the fourth is of 8
+EVERY_3 = {"every": "3 steps"}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """settings: of the session, beside a network with dropout and batch norm. stops: ends of steps to resume after."""
+
+    settings: dict[str, Any]
+    stops: tuple[int, ...] = (EPOCH, EPOCH + 2)
+
+
+def train(**settings: Any) -> dict[str, Any]:
+    return {"train": {"steps": STEPS, **settings}}
+
+
+SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
+    "chain": {"parts": ["constant", "cosine"], "steps": [6]},
+    "cyclic": {"up": 3},
+    "exponential": {"gamma": 0.9},
+    "multistep": {"milestones": [6]},
+    "piecewise": {"steps": [0, 6], "factors": [1.0, 0.1]},
+    "restarts": {"every": 6},
+    "sigmoid": {"middle": 6, "gamma": 0.5},
+    "step": {"every": 6},
+}
+OF_ROOMS: dict[str, Feature] = {
+    **{
+        f"schedule {name}": Feature({"schedule": {"name": name, **SCHEDULE_SETTINGS.get(name, {})}}, (6, 7))
+        for name in SCHEDULES.names()
+        if name != "plateau"
+    },
+    **{f"optimizer {name}": Feature({"optimizer": {"name": name}}) for name in OPTIMIZERS.names()},
+    **{f"mix {name}": Feature(train(mix=[name])) for name in MIXINGS.names()},
+}
+FEATURES: dict[str, Feature] = {
+    **OF_ROOMS,
+    "schedule plateau": Feature(
+        {
+            "schedule": {"name": "plateau", "by": "loss", "gamma": 0.5, "patience": 0, "threshold": 0.3},
+            "evaluate": EVERY_3,
+        },
+        (6, 7),
+    ),
+    "smoothing": Feature({"loss": {"name": "cross_entropy", "label_smoothing": 0.1}}),
+    "class weights": Feature({"loss": {"name": "cross_entropy", "class_weights": [1.0, 3.0, 0.5, 1.0]}}),
+    "several losses": Feature(
+        {"loss": {"name": "weighted", "parts": [{"loss": "cross_entropy"}, {"loss": "torch.nn:MultiMarginLoss"}]}}
+    ),
+    "adaptive clipping": Feature(train(clip_adaptive=0.05)),
+    "recompute": Feature(train(recompute=["layers"])),
+    "thawed": Feature(train(freeze=[{"match": "layers.0", "until": "6 steps"}]), (4, 6, 8)),
+    "accumulated": Feature(train(accumulate=2)),
+}
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "bsp": {"exchange": {"name": "allreduce", "route": "torch"}},
+    "local": {"consistency": {"name": "local", "period": 2}},
+    "gossip": {"consistency": "gossip"},
+    "sharded": {"partition": {"name": "sharded", "level": 2}},
+    "servers, bsp": {"exchange": {"name": "server", "servers": 1}},
+    "servers, async": {"exchange": {"name": "server", "servers": 1}, "consistency": "async"},
+}
+WHOLE_RULES = {"optimizer adafactor", "optimizer lamb", "optimizer lars", "optimizer lbfgs", "optimizer muon"}
+REFUSED: dict[str, set[str]] = {
+    "sharded": WHOLE_RULES | {"adaptive clipping"},
+    "servers, bsp": {"optimizer lbfgs"},
+    "servers, async": {"optimizer lbfgs"},
+}
+HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clipping")
+
+
+def made(feature: Feature, strategy: str) -> Session:
+    settings = {**train(), **feature.settings, "strategy": {"workers": 2, **STRATEGIES[strategy]}}
+    return session("Dropping", source={"name": "small_images"}, batch_size=12, **settings)
+
+
+Parameters = dict[str, torch.Tensor]
+
+
+def run(rank: int, world_size: int, one: Session, folder: str, stop: int | None = None) -> Parameters | None:
+    """The parameters that a worker has in the end; over servers those of the last checkpoint, on the first one."""
+    if one.strategy.servers:
+        kept = served(rank, world_size, one, folder, None if stop is None else dict.fromkeys(range(2), stop))
+        return kept.parameters if kept is not None and rank == 0 else None
+    return staged(rank, world_size, one, folder, until=lambda step: step == stop).parameters
+
+
+def tried(rank: int, world_size: int, feature: Feature, strategy: str, folder: str) -> str:
+    """What is wrong with it; empty if nothing is. A refusal is its sentence."""
+    try:
+        one = made(feature, strategy)
+        whole = run(rank, world_size, one, f"{folder}-whole")
+    except SettingError as error:
+        return f"refused: {error}"
+    for stop in feature.stops:
+        before = run(rank, world_size, one, f"{folder}-{stop}", stop)
+        after = run(rank, world_size, one, f"{folder}-{stop}")
+        if whole is None or before is None or after is None:
+            continue
+        if not all(bool(values.isfinite().all()) for values in after.values()):
+            return f"resumed after step {stop}: not finite"
+        if not strategy.endswith("async") and not all(torch.equal(after[name], one) for name, one in whole.items()):
+            return f"resumed after step {stop}: another result"
+        if all(torch.equal(before[name], one) for name, one in whole.items()):
+            return f"stopped after step {stop}: nothing was left to do"
+    return ""
+
+
+def all_tried(rank: int, world_size: int, strategy: str, names: tuple[str, ...]) -> dict[str, str]:
+    return {name: tried(rank, world_size, FEATURES[name], strategy, f"{number}") for number, name in enumerate(names)}
+
+
+def judge(found: dict[str, str], strategy: str) -> None:
+    refused = {name for name, said in found.items() if said.startswith("refused: ") and "accepted: " in said}
+    assert refused == REFUSED.get(strategy, set()) & set(found), {name: found[name] for name in refused}
+    assert {name: said for name, said in found.items() if said and name not in refused} == {}
+
+
+def test_a_handful_of_features_is_resumed_bit_for_bit_by_two_workers(workers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for found in workers(2, all_tried, "bsp", HANDFUL):
+        judge(found, "bsp")
+
+
+@pytest.mark.slow  # a minute each, and more
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_feature_is_refused_or_resumed_at_each_of_its_boundaries(strategy, workers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    count = 3 if "server" in STRATEGIES[strategy].get("exchange", {}).get("name", "") else 2
+    for found in workers(count, all_tried, strategy, tuple(FEATURES), at_most_s=800.0):
+        judge(found, strategy)
