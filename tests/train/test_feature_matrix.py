@@ -107,7 +107,7 @@ def run(rank: int, world_size: int, one: Session, folder: str, stop: int | None 
     if one.strategy.servers:
         kept = served(rank, world_size, one, folder, None if stop is None else dict.fromkeys(range(2), stop))
         return kept.parameters if kept is not None and rank == 0 else None
-    return staged(rank, world_size, one, folder, until=lambda step: step == stop).parameters
+    return staged(rank, world_size, one, folder, until=lambda step: stop is not None and step >= stop).parameters
 
 
 def tried(rank: int, world_size: int, feature: Feature, strategy: str, folder: str) -> str:
