@@ -366,6 +366,22 @@ class Deep(nn.Module):
         return self.layers(inputs)
 
 
+class Normed64(nn.Module):
+    """In 64 bits, with batch norms on two ways that meet, one of them without parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.Tanh())
+        self.left = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=None))
+        self.right = nn.Sequential(nn.Unflatten(1, (2, 2, 2)), nn.BatchNorm2d(2, affine=False), nn.Flatten())
+        self.last = nn.Linear(8, CLASSES)
+        self.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found = self.first(inputs.double())
+        return self.last((self.left(found) + self.right(found)).tanh().view(-1, 8))
+
+
 class Dropping(nn.Module):
     """In 32 bits, with what a resume can lose: dropout, and batch norm's statistics."""
 

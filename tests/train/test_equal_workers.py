@@ -25,6 +25,9 @@ def sessions() -> dict[str, Session]:
     found["clipped by norm"] = session("Exact", optimizer=RULES["sgd"], train={"steps": 20, "clip_norm": 0.05})
     found["clipped by value"] = session("Exact", optimizer=RULES["sgd"], train={"steps": 20, "clip_value": 0.01})
     found["in many buckets"] = session("Exact", optimizer=RULES["sgd"], strategy={"bucket_mb": 1e-4})
+    # 43 samples: the epoch's last 3 are one each for 3 workers, and for rank 0 alone among 2 or 4
+    source, together = {"name": "points", "samples": 43}, {"steps": 20, "sync_batch_norm": True}
+    found["batch norm"] = session("Normed64", source=source, train=together)
     found["not contiguous"] = session("Pictures", optimizer=RULES["adam"])
     return found
 

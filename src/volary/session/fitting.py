@@ -10,7 +10,7 @@ from volary.errors import SettingError
 from volary.session.reading.choice import Choice
 
 if TYPE_CHECKING:
-    from volary.session.spec import Session, Strategy
+    from volary.session.spec import Session, Strategy, Train
 
 Trait = Literal[
     "versions",
@@ -145,6 +145,8 @@ def of_session(session: Session) -> Iterator[Need]:
     if train.clip_adaptive is not None:
         value = f"{train.clip_adaptive:g}"
         yield Need("train.clip_adaptive", value, "all sums", "train.clip_value, or partition=data")
+    if train.sync_batch_norm:
+        yield from _synchronised(train, session.strategy)
     if train.precision != "fp32" and session.strategy.codec.needs_gradients:
         raise SettingError(
             f"train.precision is {train.precision}, and codec {session.strategy.codec.name} sends vectors "
@@ -202,6 +204,26 @@ def _of_optimizer(session: Session) -> Iterator[Need]:
                 f"schedule is {what}, and optimizer {name} takes the learning rate for its first step alone; accepted: "
                 "schedule=constant, or optimizer=sgd"
             )
+
+
+def _synchronised(train: Train, strategy: Strategy) -> Iterator[Need]:
+    """Yield what batch norms of all workers need. Raises SettingError where workers do not run one network each."""
+    said = "train.sync_batch_norm is true, and with"
+    if train.compile or train.recompute:
+        setting = "train.compile" if train.compile else "train.recompute"
+        raise SettingError(f"{said} {setting} layers do not run in one order on all workers; accepted: one of the two")
+    yield Need("train.sync_batch_norm", "true", "steps together", "exchange=allreduce, or false")
+    if strategy.consistency.pushes.value != "gradient":
+        name = CONSISTENCY.name_of(type(strategy.consistency))
+        raise SettingError(
+            f"{said} consistency={name} workers' networks differ, so that their batches are not one; accepted: "
+            "consistency=bsp, or false"
+        )
+    if "steps together" in strategy.partition.needs:
+        name = PARTITION.name_of(type(strategy.partition))
+        raise SettingError(
+            f"{said} partition={name} workers hold parts of one network; accepted: partition=data or sharded, or false"
+        )
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:

@@ -73,6 +73,7 @@ class Train:
     scale_lr: Literal["none", "linear", "sqrt"] = "none"  # the rate times the workers that share a batch, or its root
     recompute: tuple[str, ...] = ()  # patterns of layers whose activations backward computes anew, to save memory
     compile: bool = False  # the network is compiled (torch.compile) when it first runs
+    sync_batch_norm: bool = False  # batch norms go by the samples of all workers, as in one process
     accumulate: int = 1  # parts that a worker's share of a batch is computed in, to save memory
     clip_norm: float | None = None  # largest norm of the whole gradient; longer ones are scaled down
     clip_value: float | None = None  # largest magnitude of one value of the gradient

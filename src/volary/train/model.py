@@ -19,6 +19,7 @@ from volary.naming import named_parameters
 from volary.network import build, build_loss
 from volary.network.execution.recompute import recompute
 from volary.network.flow import Flow
+from volary.network.operations.sync_norm import has_batch_norm
 from volary.session.values.reference import UserObject, name_of
 from volary.train.data.mixed_batch import BatchMixing, mixing_of
 from volary.train.data.opening import open_data
@@ -124,6 +125,11 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     classes = max(_classes(session.network, samples), known.count)
     module = build_network(session, samples.input_shape, classes).to(device)
     criterion.suit(classes)
+    if session.train.sync_batch_norm and not has_batch_norm(module):
+        name = name_of(session.network)
+        raise SettingError(
+            f"train.sync_batch_norm is true, and network {name!r} has no batch norm in it; accepted: false"
+        )
     FactorsByName.of(session).check(name for name, _ in named_parameters(module))
     recompute(module, session.train.recompute)
     return Model(module, criterion, samples, classes, session, freeze(module, session.train.freeze))

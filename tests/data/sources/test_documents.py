@@ -14,7 +14,7 @@ import torch
 
 from volary.data.batching.padding import IGNORED
 from volary.data.data_names import DataNames, agreeing
-from volary.data.formats import tokenised
+from volary.data.records import tokenised
 from volary.data.sources.documents import Documents
 from volary.errors import DataError, SettingError
 

@@ -14,7 +14,7 @@ from volary.data.batching.padding import IGNORED
 from volary.data.data_names import renumber
 
 if TYPE_CHECKING:
-    from volary.data.formats.tokenised import Tokenised
+    from volary.data.records.tokenised import Tokenised
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ class Documents:
         Raises DataError for a file that is not UTF-8, and for a part that fills no sequence.
         """
         from volary.data.datasets.packed_documents import PackedDocuments
-        from volary.data.formats.tokenised import Tokenised
+        from volary.data.records.tokenised import Tokenised
 
         files = self._files()
         found = Tokenised.of(files, self.tokens, None if self.merges is None else located(self.merges), _ACCEPTED)

@@ -50,6 +50,10 @@ class LoopBackend(Protocol):
         """
         ...
 
+    def sync_batch_norm(self, model: nn.Module) -> None:
+        """See `Worker.sync_batch_norm`. Raises BadInput."""
+        ...
+
     def weigh(self, count: float) -> None:
         """See `Worker.weigh`. Raises BadInput."""
         ...

@@ -88,6 +88,9 @@ class ReplicatedLoop:
         if self._watch is None and self.size > 1 and not summed and self._script.strategy.consistency.equal:
             self._watch = LossWatch(self._recorder, lambda: None if self._share.weighed else self._share.samples)
 
+    def sync_batch_norm(self, model: nn.Module) -> None:
+        self._run.sync_batch_norm(model, self._group_of_all)
+
     def weigh(self, count: float) -> None:
         share = self._share
         # what went through the loop may be another worker's

@@ -15,6 +15,7 @@ from volary.comm.groups.tensor_messages import TensorMessages
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
+from volary.network.operations.sync_norm import has_batch_norm
 from volary.sharding.groups import leads
 from volary.train.own import measured, together
 from volary.train.own.lockstep_position import of_first
@@ -76,6 +77,19 @@ class Worker:
         early = self._script.early_update if early_update is None else early_update
         self._loop.distribute(models, optimizers, passes, summed=loss == "sum", early=early)
         return parts[0] if len(parts) == 1 else parts
+
+    def sync_batch_norm(self, model: nn.Module) -> nn.Module:
+        """Let the batch norms in `model`, in place, go by the samples of all workers; call it before `distribute`.
+
+        All workers call it alike, and go through the same layers in the same order, as they do anyway. Shares may be
+        uneven or empty. Returns the model. Raises BadInput for a model without a batch norm in it, over servers, and
+        where workers' models differ.
+        """
+        if not has_batch_norm(model):
+            raise BadInput("worker.sync_batch_norm was given a model without a batch norm in it; accepted: one with it")
+        with self._recorder.called("worker.sync_batch_norm"):
+            self._loop.sync_batch_norm(model)
+        return model
 
     def clip_grad_norm_(
         self, parameters: nn.Module | Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0

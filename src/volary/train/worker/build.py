@@ -60,7 +60,7 @@ def assemble(
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
     precision, state = Precision(session.train.precision, device), StrategyState()
     update = update_of(model, precision, data.steps, data.steps_per_epoch, data.feed)
-    network = TrainedNetwork(model.flow("train", own.part.absent), device, precision, update, model.mixing)
+    network = TrainedNetwork(model.flow("train", own.absent(model, recorder)), device, precision, update, model.mixing)
     steps = StepSettings(
         passes=session.train.accumulate,
         samples=lambda: data.feed.given,
@@ -73,7 +73,7 @@ def assemble(
     lockstep = Lockstep(
         session=session,
         counts=own.counts,
-        alone=own.layers is None,
+        alone=own.runs_alone(session),
         group=own.replicas,
         compare=own.compare(session.strategy),
         data=data,

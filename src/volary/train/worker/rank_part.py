@@ -13,12 +13,15 @@ from volary.sharding.groups import REPLICA, SAMPLES
 from volary.train.agreement.in_parts import InParts
 from volary.train.state.replicas import compare_replicas
 from volary.train.strategies.strategy import build_strategy
+from volary.train.worker.batch_norms import synchronised_norms
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from volary.comm.groups.group import Group
     from volary.comm.groups.layer_group import PartGroup
     from volary.partition._base import Part
-    from volary.session.spec import Strategy
+    from volary.session.spec import Session, Strategy
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
@@ -60,6 +63,19 @@ class RankPart:
     def counts(self) -> bool:
         """Whether this rank records its samples and losses: of those that learn from the same ones the first does."""
         return self.part.holdings.together[0] == self.everyone.rank
+
+    def runs_alone(self, session: Session) -> bool:
+        """Whether this rank runs its network without others."""
+        return self.layers is None and (self.everyone.size == 1 or not session.train.sync_batch_norm)
+
+    def absent(self, model: Model, recorder: Recorder) -> Callable[[], Tensor] | None:
+        """What a rank without a sample does in a step; see `volary.network.flow.Flow`. A collective call.
+
+        If the session says so, batch norms of the model go by the samples of all ranks from now on.
+        """
+        if self.everyone.size > 1 and model.session.train.sync_batch_norm:
+            return synchronised_norms(model, self.everyone, recorder)
+        return self.part.absent
 
     def compare(self, strategy: Strategy) -> Callable[[int], None] | None:
         """The comparison of all that should be equal at a step; None: nothing should be."""

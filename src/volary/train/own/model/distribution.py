@@ -13,6 +13,7 @@ from volary.naming import named_parameters
 from volary.train.agreement.first_state import DeferredTensors, agree_on_network
 from volary.train.own.early.early_steps import EarlySteps
 from volary.train.own.early.early_update import EarlyUpdate
+from volary.train.own.model.batch_norms import synchronise_norms
 from volary.train.own.model.contents import Contents
 from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.held_gradients import HeldGradients
@@ -43,6 +44,10 @@ class LoopRun:
     share: Share
     recorder: Recorder
     pulse: EndWatch
+
+    def sync_batch_norm(self, model: nn.Module, apart: Callable[[], Group]) -> None:
+        """See `Worker.sync_batch_norm`. apart: makes a group of all workers that nothing else uses. Raises BadInput."""
+        synchronise_norms(model, self.settings, self.share, self.recorder, apart)
 
 
 @dataclass(frozen=True)

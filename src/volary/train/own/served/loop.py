@@ -176,6 +176,12 @@ class ServedLoop:
         self._fed = (data, batch_size, shuffle), LoopFeed(self._position)
         return self._fed[1]
 
+    def sync_batch_norm(self, model: nn.Module) -> None:
+        raise BadInput(
+            "worker.sync_batch_norm: over servers portions of a batch are handed out, and workers go each at its own "
+            "pace; accepted: exchange=allreduce, or no such call"
+        )
+
     def peers(self, called: str) -> Group:
         """All workers, who meet with the first call; each alone where they come and go."""
         if not self._script.strategy.consistency.elastic:
