@@ -43,7 +43,9 @@ class CsvFile:
 
         Raises DataError for one that is not there, has no name, or whose name another one has, too.
         """
-        wanted = tuple(columns) or tuple(name for name in self.header if name not in (target, beside))
+        wanted = tuple(columns) or tuple(
+            name for name in self.header if name != target and (name != beside or not beside)
+        )
         self._refuse_missing((target, *wanted))
         if not wanted:
             raise DataError(f"{self.path}: has no column beside {target!r}; accepted: at least one")
