@@ -26,10 +26,10 @@ class ArrowPart:
     """
 
     def __init__(
-        self, where: Place, files: Sequence[Place], inputs: Sequence[str], target: str, remarks: tuple[str, ...] = ()
+        self, where: str, files: Sequence[Place], inputs: Sequence[str], target: str, remarks: tuple[str, ...] = ()
     ) -> None:
         """Read them. Raises DataError if one cannot be read or has no such columns, and for a part without a row."""
-        self._where, self._inputs, self._target = where, tuple(inputs), target
+        self.where, self._inputs, self._target = where, tuple(inputs), target
         self._files: list[tuple[Place, Any]] = []
         left_out: dict[str, None] = {}
         for path in files:
@@ -74,7 +74,7 @@ class ArrowPart:
             return None
         if len(self._inputs) > 1:
             raise DataError(
-                f"{self._where}: {name} has encoded images; accepted: inputs with this column alone, or columns of "
+                f"{self.where}: {name} has encoded images; accepted: inputs with this column alone, or columns of "
                 "numbers"
             )
         arrow = needed("pyarrow", "parquet")
@@ -97,7 +97,7 @@ class ArrowPart:
             for place, name in enumerate(self._inputs):
                 block[:, place] = numbers(table.column(name), str(path), name)
         return TableRows(
-            path=str(self._where),
+            path=self.where,
             columns=self._inputs,
             target=self._target,
             inputs=inputs,
