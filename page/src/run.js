@@ -8,6 +8,7 @@ import { PHASES, REST, SERIES } from "./colours.js";
 import { html } from "./html.js";
 import { Checkpoints } from "./panels/checkpoints.js";
 import { Communication } from "./panels/communication.js";
+import { Confusion } from "./panels/confusion.js";
 import { Happened } from "./panels/happened.js";
 import { Histograms } from "./panels/histograms.js";
 import { Logs } from "./panels/logs.js";
@@ -17,6 +18,7 @@ import { Ranks } from "./panels/ranks.js";
 import { Session } from "./panels/session.js";
 import { Staleness } from "./panels/staleness.js";
 import { Stragglers } from "./panels/stragglers.js";
+import { Texts } from "./panels/texts.js";
 import { Timeline } from "./panels/timeline.js";
 import { Usage } from "./panels/usage.js";
 import { Workers } from "./panels/workers.js";
@@ -51,7 +53,8 @@ function There({ id, remove, refused }) {
     <${Wrong} facts=${facts.data} />
     ${begun(facts.data, steps.data) ? html`<${Range} newest=${facts.data.step} range=${range} set=${set} seen=${steps.data} />
     <${Part} title="Is it learning?">
-      <${Loss} ...${about} answer=${steps} /><${Metrics} ...${about} /><${Rate} ...${about} answer=${steps} /><//>
+      <${Loss} ...${about} answer=${steps} /><${Metrics} ...${about} /><${Rate} ...${about} answer=${steps} />
+      ${facts.data.confusion && html`<${Confusion} ...${about} />`}${facts.data.writes && html`<${Texts} ...${about} />`}<//>
     <${Part} title="Is it fast?"><${Throughput} ...${about} answer=${steps} /><${Phases} ...${about} answer=${steps} /><//>
     <${Part} title="What holds it up?">
       <${Stragglers} ...${about} /><${Ranks} ...${about} /><${Staleness} ...${about} /><${Workers} ...${about} />
@@ -78,6 +81,7 @@ function Head({ facts, there, id, remove, refused }) {
     ...(facts.best ? [[`best ${facts.metric}`, `${number(facts.best.values[facts.metric] ?? Object.values(facts.best.values)[0])} at ${many(facts.best.step)}`]] : []),
     ...(facts.loss === null ? [] : [["loss", number(facts.loss)]]),
     ...(window?.samples_per_s ? [["samples/s", number(window.samples_per_s)]] : []),
+    ...(facts.computes ? [["computes", facts.computes]] : []),
     ...(window ? [["communication", percent(window.shares.exchange)]] : []),
     ["workers", String(facts.workers.length || facts.session.workers || "–")],
     ["time", duration(facts.elapsed_s)],

@@ -16,6 +16,7 @@ WAYS = [
     ["0.weight", "exact", 10368, 0.00089, "nothing else takes it"],
     ["10.weight", "factors", 1572864, 0.158, "quicker than as it is"],
 ]
+CONFUSION = [[17, 3], [1, 9]]  # the newest; the first list is of targets of class 0
 SLOW = "rank 1 is the slowest: others wait 41% of each step for it; its data takes 52 ms where the others take 3 ms"
 
 
@@ -37,6 +38,12 @@ def slow_run() -> RunDirectory:
         run.steps(rows(1, 100, slow_s=0.1))
         evaluated(run, 50, 0.7, loss=0.9)
         evaluated(run, 100, 0.8, loss=0.6)
+        for step, counts in ((50, [[1, 9], [9, 1]]), (100, CONFUSION)):
+            run.metrics(
+                step, {f"confusion[{of},{taken}]": float(counts[of][taken]) for of in (0, 1) for taken in (0, 1)}
+            )
+            run.event("text", 0, step, of_step=step, prompt="To be", text=f"\nor {step}\x1b[0m")
+        run.note(data_names='[["ant", "bee"], 2, []]')
         run.note(parameters=1000)
         run.event("ways", 0, 1, bytes_per_s=12 * 2**20, table=[[*row[:1], "exact", *row[2:]] for row in WAYS])
         run.event("ways", 0, 3, bytes_per_s=12 * 2**20, table=WAYS)
@@ -79,6 +86,7 @@ def layers() -> LayerGraph:
         ],
         parameters={"0.weight": 500, "0.bias": 20, "10.weight": 393_216},
         samples=2,
+        product_per_s=2e11,
     )
 
 

@@ -192,6 +192,26 @@ def test_all_other_panels_show_their_numbers(page, server):
     assert "name: lenet" in card(page, "session").locator("pre").first.inner_text()
 
 
+def test_the_confusion_matrix_is_a_picture_whose_cells_are_read_by_pointing_and_texts_are_read_by_step(page, server):
+    opened(page, server.link, "#/run/slow-1")
+    matrix = card(page, "confusion")
+    assert told(matrix) == "Confusion matrix of 2 classes: 26 of 30 are right"
+    assert matrix.locator("canvas").evaluate(PAINTED) > 1000
+    width = matrix.locator("canvas").evaluate("one => one.clientWidth")
+    matrix.locator("canvas").hover(position={"x": width - 20, "y": 20})
+    matrix.get_by_text("3 of ant are taken for bee: 15 %").wait_for()
+    matrix.get_by_text("most frequent mistakes", exact=True).click()
+    rows = matrix.get_by_role("row").all_inner_texts()
+    assert [row.split("\t") for row in rows[1:]] == [["ant", "bee", "3", "15 %"], ["bee", "ant", "1", "10 %"]]
+    texts = card(page, "texts")
+    texts.get_by_text("or 100").wait_for()
+    texts.get_by_role("slider").fill("0")
+    texts.get_by_text("or 50").wait_for()
+    opened(page, server.link, "#/run/lenet-digits-1")
+    card(page, "metrics")
+    assert page.locator("[data-card=confusion]").count() + page.locator("[data-card=texts]").count() == 0
+
+
 def test_the_first_error_of_the_worker_that_failed_first_stands_above_the_logs(page, server):
     opened(page, server.link, "#/run/failed-1")
     assert "my_net.py:15 in forward" in card(page, "wrong").inner_text()

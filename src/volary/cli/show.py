@@ -42,6 +42,7 @@ def show(run: RunDirectory, verify: bool, plot: str | None, as_json: bool) -> No
     say_pairs(_head(found))
     _say_curves(found)
     _say_metrics(found)
+    _say_written(found)
     _say_times(found)
     _say_ways(found)
     _say_traffic(found)
@@ -74,6 +75,9 @@ def _head(found: Account) -> list[tuple[str, str]]:
         ("session", digest.session.sentence()),
         ("progress", f"step {digest.step}{of}{epoch}{batch}{took}"),
     ]
+    if digest.window and (digest.window.samples_per_s or digest.compute):
+        computes = f", {digest.compute}" if digest.compute else ""
+        rows.append(("speed", f"{number(digest.window.samples_per_s)} samples/s{computes}"))
     if found.started_at:
         rows.append(("started", moment(found.started_at)))
     if found.said.tags:
@@ -127,6 +131,16 @@ def _say_metrics(found: Account) -> None:
     for header, *parts in tables(found.metrics[-1][1]):
         say("")
         say_table(header, parts)
+
+
+def _say_written(found: Account) -> None:
+    from volary.monitor.wording import clean
+
+    if (event := found.digest.written) is None:
+        return
+    say(f"\nwritten at step {event.data.get('of_step', event.step)}")
+    for line in f"{event.data.get('prompt', '')}{event.data.get('text', '')}".splitlines():
+        say(f"  {clean(line)}")
 
 
 def _say_times(found: Account) -> None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from volary.errors import VolaryError
+from volary.monitor.compute import ComputeRate, compute_rate
 from volary.monitor.outline import Outline, outline
 from volary.monitor.wording import TROUBLE, trouble
+from volary.run.database.network import LayerGraph
 from volary.run.database.reader import Event, RunReader, Window
 from volary.run.directory import RunDirectory
 from volary.run.launch.queued import job_of
@@ -42,10 +44,11 @@ class Digest:
 
     batch_size: samples of a step, where that was searched for in the run. recorded_loss: by a loop of the user's own,
     or else what its backward was called on. elapsed_s: what it took in all its restart attempts, and attempt_s in the
-    newest. route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet. warnings
-    and news are of the attempt that the run is in; news holds the events since the last look. error: the kind of error
-    that ended it (volary.errors), and exit_code what the command ended with then. stopping: it was asked to end after
-    its step. starting: what the start of this attempt waits for, until its first step is done.
+    newest. compute: how fast all workers compute. written: the newest text. route: how contributions are exchanged, and
+    why so; empty where nothing is, or nobody knows yet. warnings and news are of the attempt that the run is in; news
+    holds the events since the last look. error: the kind of error that ended it (volary.errors), and exit_code what the
+    command ended with then. stopping: it was asked to end after its step. starting: what the start of this attempt
+    waits for, until its first step is done.
     """
 
     directory: RunDirectory
@@ -58,12 +61,14 @@ class Digest:
     epochs_planned: float | None = None
     batch_size: int | None = None
     window: Window | None = None
+    compute: ComputeRate | None = None
     recorded_loss: float | None = None
     left_s: float | None = None
     elapsed_s: float | None = None
     attempt_s: float | None = None
     metric: str = ""
     evaluated: Measurement | None = None
+    written: Event | None = None
     best: Measurement | None = None
     warnings: tuple[Event, ...] = ()
     news: tuple[Event, ...] = ()
@@ -148,6 +153,8 @@ class Follower:
         self._evaluated: Measurement | None = None
         self._warnings: deque[Event] = deque(maxlen=_WARNINGS_KEPT)
         self._stopping = False
+        self._written: Event | None = None
+        self._graph: LayerGraph | None = None
 
     def close(self) -> None:
         """Close the run's database."""
@@ -176,12 +183,14 @@ class Follower:
             epochs_planned=known_number(info, "epochs_planned"),
             batch_size=int(batch) if batch else None,
             window=window,
+            compute=self._compute(window, info),
             recorded_loss=self._own_loss(window) if self._session.own_loop else None,
             left_s=self._left(step, planned, info),
             elapsed_s=None if newest_s is None else self._earlier_s + newest_s,
             attempt_s=newest_s,
             metric=info.get("metric", ""),
             evaluated=self._evaluated,
+            written=self._written,
             best=best if best and best.step <= step else None,
             warnings=tuple(event for event in self._warnings if event.attempt == attempt),
             news=tuple(event for event in events if event.attempt == attempt),
@@ -191,6 +200,13 @@ class Follower:
             stopping=self._stopping,
             starting=self._starting(info, state, window),
         )
+
+    def _compute(self, window: Window | None, info: dict[str, str]) -> ComputeRate | None:
+        if window is None:
+            return None
+        if self._graph is None:  # it is recorded once
+            self._graph = self._reader.network()
+        return compute_rate(self._graph, window.samples_per_s, int(known_number(info, "workers") or 1))
 
     def _own_loss(self, window: Window | None) -> float | None:
         recorded = self._reader.newest("loss")
@@ -207,6 +223,10 @@ class Follower:
         elif event.kind == "evaluated":
             values = {name: float(value) for name, value in event.data.items() if isinstance(value, int | float)}
             self._evaluated = Measurement(event.step or 0, values)
+        elif event.kind == "text":
+            newest = self._written.data.get("of_step", 0) if self._written else 0
+            if event.data.get("of_step", 0) >= newest:  # over servers another worker may say its own later
+                self._written = event
         elif event.kind == "stopping":
             self._stopping = True
         elif event.kind == "started":

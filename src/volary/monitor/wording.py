@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from volary.errors.raised import shown
+from volary.monitor.compute import ComputeRate
 from volary.monitor.outline import Outline
 from volary.run.database.reader import PHASES, Event, Window
 
@@ -17,6 +18,7 @@ MEMBERSHIP = ("joined", "left", "lost", "server_lost")
 TROUBLE = ("suspect", "slow", "checkpoint_failed", "skipped", "warning", "lost", "server_lost")
 PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase in PHASES}
 PART = re.compile(r"(\w+)\[(\d+)(?:,(\d+))?\]")  # a figure of a class, `recall[3]`, or of a cell of a matrix
+WRITTEN = 160  # characters of a text in a line
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -35,15 +37,21 @@ def number(value: float | None) -> str:
 
 
 def training(
-    window: Window, session: Outline, batch_size: int | None = None, recorded: float | None = None
+    window: Window,
+    session: Outline,
+    batch_size: int | None = None,
+    recorded: float | None = None,
+    compute: ComputeRate | None = None,
 ) -> list[str]:
     """How training goes: loss, learning rate, speed, and the batch if it grew.
 
-    recorded: the loss that a loop of the user's own recorded, if it did; what it does not tell is left out.
+    recorded: the loss that a loop of the user's own recorded, if it did; what it does not tell is left out. compute:
+    how fast it computes, if that is to be told.
     """
     known = recorded if session.own_loop else window.loss
     loss = [] if known is None else [f"loss {number(known)}"]
     speed = [f"{number(window.samples_per_s)} samples/s"] if window.samples_per_s or not session.own_loop else []
+    speed += [] if compute is None else [str(compute)]
     batch = [] if batch_size is None else [f"batch {batch_size}"]
     return [*loss, f"lr {number(window.lr)}", *speed, *batch]
 
@@ -99,6 +107,12 @@ def whole(names: Iterable[str]) -> list[str]:
 def clean(text: object) -> str:
     """Make one printable line of what a run says of itself: no line breaks and no terminal codes."""
     return " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
+
+
+def written(event: Event) -> str:
+    """What a network has written, with its prompt, as one line of up to WRITTEN characters."""
+    text = clean(f"{event.data.get('prompt', '')}{event.data.get('text', '')}")
+    return text if len(text) <= WRITTEN else f"{text[:WRITTEN]}..."
 
 
 def trouble(event: Event) -> str:

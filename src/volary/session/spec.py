@@ -120,17 +120,34 @@ class Train:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GeneratedText:
+    """A text that a network of symbols continues with each evaluation, for people to read."""
+
+    prompt: str = ""  # what it continues; empty: no text is generated
+    length: int = 200  # symbols that it adds
+    temperature: float = 0.8  # divides scores before one of the symbols is drawn; 0: the most probable one, always
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require(self.length >= 1, "length", self.length, WHOLE)
+        require(self.temperature >= 0, "temperature", self.temperature, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluate:
     """How often the network is measured on validation data."""
 
     every: Period = EVERY_EPOCH  # and at the end of the run, unless never
     patience: int | None = None  # stop early after this many evaluations in a row without a better metric
+    text: GeneratedText = field(default_factory=GeneratedText)  # what a network of symbols writes with each of them
 
     def __post_init__(self) -> None:
         settle(self)
         require(self.patience is None or self.patience >= 1, "patience", self.patience, WHOLE)
         if self.patience is not None and self.every.unit == "never":
             raise SettingError("patience counts evaluations, and every is 'never'; accepted: a period, or no patience")
+        if self.text.prompt and self.every.unit == "never":
+            raise SettingError("text is of evaluations, and every is 'never'; accepted: a period, or no text.prompt")
 
 
 @dataclass(frozen=True, kw_only=True)

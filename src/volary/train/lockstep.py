@@ -267,7 +267,8 @@ class Lockstep:
             self.compare(self.recorder.step)
         self._better = False
         if session.evaluate.every.unit != "never" and (last or self._ends(session.evaluate.every)):
-            yield EvaluateTask(self.data.validation(), self._as_saved(), self._measured)
+            step, leads = self.recorder.step, self.recorder.leads
+            yield EvaluateTask(self.data.validation(), self._as_saved(), self._measured, step, writes=True, tells=leads)
         exhausted = session.evaluate.patience is not None and self.best.waited >= session.evaluate.patience
         ending = last or exhausted or self._agreed.ending
         self.thawed = thaws = not ending and any(

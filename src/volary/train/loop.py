@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.network.flow import Flow
+    from volary.train.predicting.text_writer import TextWriter
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Replica
     from volary.train.uncounted import UncountedLoss
@@ -30,7 +31,10 @@ Who = TypeVar("Who", bound=Coordinator, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Generic[Who]):
-    """Everything that one worker trains with. evaluating: a second flow of the module. learn: in `volary.partition`."""
+    """Everything that one worker trains with. evaluating: a second flow of the module. learn: in `volary.partition`.
+
+    writer: of texts, if the session asks for them.
+    """
 
     flow: Flow
     evaluating: Flow
@@ -40,6 +44,7 @@ class Training(Generic[Who]):
     replica: Replica
     coordinator: Who
     uncounted: UncountedLoss
+    writer: TextWriter | None = None
     learn: Callable[[Passes], bool] = whole_batch
 
 
@@ -155,3 +160,7 @@ def _evaluate(it: Training[Coordinator], task: EvaluateTask) -> None:
     with task.state as there:
         if there:
             task.measured(*totals(it.evaluating, task.batches, it.device, it.recorder.enter))
+            if it.writer is not None and task.writes:
+                text = it.writer.write(task.step, it.device)
+                if task.tells:
+                    it.recorder.event("text", of_step=task.step, prompt=it.writer.prompt, text=text)

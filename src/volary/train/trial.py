@@ -26,6 +26,7 @@ from volary.run.machine.memory import CODEC_BYTES, IMPORTED_BYTES, WORKER_BYTES,
 from volary.session.spec import MOST_STEPS
 from volary.session.values.reference import UserObject, name_of
 from volary.train.model import update_rule
+from volary.train.predicting.text_writer import TextWriter
 from volary.train.recording.reads import dropped
 from volary.train.state.seeds import kept_generators
 from volary.train.update.precision import Precision
@@ -77,6 +78,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         weights_of(model.samples, session.data.sampling)
         _ = model.mixing  # it may be refused
         numbers = _first_and_last(session, model.samples)
+        TextWriter.of(model)
         inputs, targets = _read(session, model.samples, numbers)
         try:
             _dry_run(session, model, device, inputs, targets)
@@ -111,7 +113,8 @@ def try_first(
     for text in tried.warnings:
         recorder.warn_once(text)
     if tried.network is not None:
-        recorder.network(tried.network)
+        product_per_s = Precision(session.train.precision, device).product_per_s(device)
+        recorder.network(tried.network | {"product_per_s": product_per_s})
     return tried.estimate
 
 

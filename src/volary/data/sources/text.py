@@ -116,6 +116,13 @@ class Text:
         numbers = {letter: number for number, letter in enumerate(characters)}
         return lambda text: [numbers[letter] for letter in text]
 
+    def decoder(self, characters: Sequence[str]) -> Callable[[Sequence[int]], str]:
+        """The text of numbers, back again. characters: as for `encoder`; a number beyond them is left out."""
+        if self.merges is not None:
+            coder = Bpe(located(self.merges))
+            return lambda numbers: coder.decode([number for number in numbers if number < len(coder)])
+        return lambda numbers: "".join(characters[number] for number in numbers if number < len(characters))
+
     def _lines(self, split: Split, text: str) -> Lines:
         """Each line with its end, which is a symbol, too; empty ones are left out."""
         import torch

@@ -20,6 +20,7 @@ from volary.monitor.wording import (
     starting_in,
     training,
     trouble,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def _add_progress(table: Table, digest: Digest) -> None:
     parts = (done, f"{which}{of_epochs}" if which else "", took, left)
     table.add_row("", _text("   ".join(part for part in parts if part)))
     table.add_row(
-        "training", _text("   ".join(training(window, digest.session, digest.batch_size, digest.recorded_loss)))
+        "training",
+        _text("   ".join(training(window, digest.session, digest.batch_size, digest.recorded_loss, digest.compute))),
     )
 
 
@@ -120,6 +122,8 @@ def _add_measured(table: Table, digest: Digest) -> None:
         line = _text("").append(measured(digest.evaluated.values, digest.metric), "bold")
         line.append(f"   at step {digest.evaluated.step}")
         table.add_row("evaluated", line)
+    if digest.written:
+        table.add_row("wrote", _text(written(digest.written)))
     if digest.best:
         table.add_row("best", _text(f"{measured(digest.best.values)}   at step {digest.best.step}"))
 

@@ -24,6 +24,7 @@ from volary.monitor.wording import (
     starting_in,
     training,
     trouble,
+    written,
 )
 from volary.run.database.reader import Event
 from volary.run.machine import clock
@@ -133,6 +134,8 @@ def happened(event: Event, digest: Digest) -> str:
         values = {name: value for name, value in event.data.items() if isinstance(value, int | float)}
         best = ", the best so far" if digest.best and digest.best.step == event.step else ""
         return f"step {event.step}: {measured(values, digest.metric)}{best}"
+    if event.kind == "text":
+        return f"step {event.data.get('of_step', event.step)}: wrote {written(event)}"
     if event.kind == "checkpoint":
         return f"step {event.step if event.step is not None else event.data.get('step')}: checkpoint"
     if event.kind == "exchange":

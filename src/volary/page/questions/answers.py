@@ -7,6 +7,8 @@ from typing import Any
 
 from volary.errors import BadInput
 from volary.page.questions import charts
+from volary.page.questions.evaluations.confusion import confusion
+from volary.page.questions.evaluations.texts import texts
 from volary.page.questions.facts import facts
 from volary.page.questions.histograms import histograms
 from volary.page.questions.logs import logs
@@ -69,7 +71,9 @@ ANSWERS: dict[str, Callable[[RunDirectory, Query], Any]] = {
     "timeline": _read(lambda reader, query: timeline(reader, query.number("step"))),
     "usage": _read(lambda reader, query: usage(reader, query.view()[2])),
     "histograms": _read(lambda reader, query: histograms(reader, query.text("name"))),
+    "confusion": _read(lambda reader, _: confusion(reader)),
     "network": _read(lambda reader, _: network(reader)),
+    "texts": _read(lambda reader, _: texts(reader)),
     "staleness": _read(lambda reader, _: staleness(reader)),
     "logs": lambda directory, query: logs(directory, query.text("words")),
     "session": lambda directory, _: session_text(directory),

@@ -13,6 +13,7 @@ from volary.monitor.outline import settings_in
 from volary.monitor.terminal.plain import happened
 from volary.monitor.wording import clean, starting_in, whole
 from volary.page.questions.communication import IN_MEMORY, choices, exact_bytes, in_memory, stragglers
+from volary.page.questions.evaluations.confusion import FIRST as CONFUSION
 from volary.page.questions.problems import notable, wrong
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -45,11 +46,14 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "left_s": digest.left_s,
         "loss": digest.recorded_loss if digest.session.own_loop else window and window.loss,
         "window": asdict(window) if window else None,
+        "computes": str(digest.compute) if digest.compute else "",
         "higher_is_better": info.get("higher_is_better", "True") == "True",
         "route": digest.route or (IN_MEMORY if in_memory(info, settings) else ""),
         "update": info.get("update", ""),
         "hosts": _hosts(info),
         "metric_names": whole(names),
+        "confusion": CONFUSION in names,
+        "writes": any(event.kind == "text" for event in events),
         "ranks": ranks,
         "wrong": [asdict(one) for one in wrong(found, (event for event in events if event.attempt == attempt))],
         "happened": [

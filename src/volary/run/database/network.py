@@ -19,12 +19,14 @@ class GraphLayer(msgspec.Struct, frozen=True):
 class LayerGraph(msgspec.Struct, frozen=True):
     """Layers in the order in which they run. parameters: how many values each has, by name, in the network's order.
 
-    samples: with how many of them `forward_s` was measured.
+    samples: with how many of them `forward_s` was measured. product_per_s: operations a second of a matrix product, on
+    one worker; 0 if that was not measured.
     """
 
     layers: list[GraphLayer]
     parameters: dict[str, int]
     samples: int
+    product_per_s: float = 0.0
 
 
 SCHEMA = """

@@ -179,6 +179,16 @@ class RunReader:
         query = "SELECT value FROM metrics WHERE name = ? ORDER BY step DESC LIMIT 1"
         return next((_number(value) for (value,) in self._rows(query, [name])), None)
 
+    def newest_parts(self, name: str) -> tuple[int, dict[str, float]]:
+        """Figures of parts of a metric, as `name[3]` and `name[3,5]`, as they were recorded last, and at which step.
+
+        None at step 0, if there are none.
+        """
+        inside = [f"{name}[", f"{name}\\"]  # "\\" follows "["
+        ((step,),) = self._rows("SELECT COALESCE(MAX(step), 0) FROM metrics WHERE name > ? AND name < ?", inside)
+        query = "SELECT name, value FROM metrics WHERE name > ? AND name < ? AND step = ?"
+        return step, {part: _number(value) for part, value in self._rows(query, [*inside, step])}
+
     def values_at(self, name: str, steps: Sequence[int]) -> dict[int, float]:
         """A metric's value by step, of those of `steps` at which it was recorded."""
         query = f"SELECT step, value FROM metrics WHERE name = ? AND step IN ({', '.join('?' * len(steps))})"

@@ -252,12 +252,13 @@ class Learn(_Message, frozen=True):
 
 
 class EvaluatePiece(_Message, frozen=True, tag="evaluate"):
-    """Evaluate the state `snapshot` on the validation samples `start` to `end`."""
+    """Evaluate the state `snapshot`, of the step `step`, on the validation samples `start` to `end`."""
 
     snapshot: int
     piece: int
     start: int
     end: int
+    step: int = 0
 
 
 class Figure(_Message, frozen=True):

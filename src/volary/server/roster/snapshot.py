@@ -35,13 +35,13 @@ class Measuring:
         """Whether workers have measured all pieces of the validation data."""
         return len(self.totals) == len(self.bounds)
 
-    def give(self, snapshot: int, worker: int) -> EvaluatePiece | None:
-        """A piece for the worker, if one is free."""
+    def give(self, snapshot: int, step: int, worker: int) -> EvaluatePiece | None:
+        """A piece for the worker, if one is free. step: that the snapshot is of."""
         if not self.free:
             return None
         piece = self.free.popleft()
         self.at[piece] = worker
-        return EvaluatePiece(snapshot, piece, *self.bounds[piece])
+        return EvaluatePiece(snapshot, piece, *self.bounds[piece], step)
 
     def take(self, worker: int, report: Evaluated) -> None:
         """A piece is measured. Raises BadMessage if it is not the worker's, or not like the others."""

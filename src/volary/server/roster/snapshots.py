@@ -157,7 +157,7 @@ class Snapshots:
             if snapshot.measuring.whole and snapshot.measuring.asked is None:
                 snapshot.measuring.asked = worker
                 return Figure(snapshot.name, snapshot.measuring.summed(), self._measure.validation)
-            if piece := snapshot.measuring.give(snapshot.name, worker):
+            if piece := snapshot.measuring.give(snapshot.name, snapshot.step, worker):
                 return piece
         return None
 

@@ -340,7 +340,9 @@ class ByRoster:
         def measured(totals: Tensor, lost: int, _: int) -> None:
             self._work.evaluated(task, totals.flatten().tolist(), lost)
 
-        return EvaluateTask(self._piece(task), self._replica.as_of(task.snapshot), measured)
+        first = task.start == 0  # one of those who measure a piece
+        state = self._replica.as_of(task.snapshot)
+        return EvaluateTask(self._piece(task), state, measured, task.step, writes=first, tells=first)
 
     def _piece(self, task: messages.EvaluatePiece) -> Iterator[Batch]:
         assert self._session is not None

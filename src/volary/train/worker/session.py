@@ -14,6 +14,7 @@ from volary.train.device import device_of
 from volary.train.loop import Training
 from volary.train.member.compare import code_facts, setting_facts, user_objects
 from volary.train.model import build_model, update_rule
+from volary.train.predicting.text_writer import TextWriter
 from volary.train.state.seeds import seed_all
 from volary.train.trial import try_first
 from volary.train.uncounted import UncountedLoss
@@ -101,6 +102,7 @@ def training(
         recorder=recorder,
         replica=replica,
         coordinator=coordinator,
+        writer=TextWriter.of(model),
         uncounted=UncountedLoss(model.criterion, recorder, workers * model.session.train.accumulate),
         learn=part.learn if part else whole_batch,
     )

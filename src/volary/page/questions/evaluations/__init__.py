@@ -1,0 +1,1 @@
+"""What evaluations leave beside curves: pictures and texts."""
