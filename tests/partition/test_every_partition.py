@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from volary.data.idle import refuse_idle_workers
-from volary.errors import VolaryError
+from volary.errors import SettingError, VolaryError
 from volary.partition import ROOM
+from volary.session.script import Script
 from volary.session.spec import Session
 from volary.sharding.ranges import Range
 
@@ -93,3 +94,14 @@ def test_a_batch_has_a_sample_for_each_share_and_not_for_each_worker(name, fewes
     if fewest > 1:
         with pytest.raises(VolaryError, match=f"batch_size is {fewest - 1}; accepted: {fewest} or more"):
             Session(network="lenet", data={"source": "digits", "batch_size": fewest - 1}, strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("tensor", {}), ("hybrid", {}), ("pipeline", {}), ("mesh", {"axes": {"data": 2, "sharded": 2}})],
+)
+@pytest.mark.parametrize("early_update", [False, True])
+def test_a_loop_of_one_s_own_takes_no_part_of_a_network(name, settings, early_update):
+    strategy = {"workers": 4, "partition": {"name": name, **settings}}
+    with pytest.raises(SettingError, match=f"strategy.partition is {name}, and .*; accepted: partition=data, or shard"):
+        Script(program="train.py", strategy=strategy, early_update=early_update)

@@ -33,9 +33,9 @@ class PipelineStages(Partition):
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble"] = "1f1b"  # in which order they pass the stages
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
-    lacks: ClassVar[Mapping[str, str]] = {
-        "all sums": "with partition=pipeline a worker has the gradients of its stages alone"
-    }
+    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("all sums", "own loop"), "with partition=pipeline a worker has the gradients of its stages alone"
+    )
 
     def __post_init__(self) -> None:
         names = [] if self.stages == AUTO else self.stages

@@ -85,11 +85,6 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
             f"partition is {partition}, and with consistency={name} each worker updates all parameters; accepted: "
             "consistency=bsp, or partition=data"
         )
-    if strategy.partition.needs and strategy.consistency.outer is not None:
-        raise SettingError(
-            f"partition is {partition}, and consistency.outer remembers something of all parameters on each worker; "
-            "accepted: no outer, or partition=data"
-        )
     if strategy.backend != "auto":
         yield Need("backend", strategy.backend, "process group", "auto")
 
