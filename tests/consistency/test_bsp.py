@@ -27,7 +27,7 @@ def test_what_is_read_holds_every_worker_s_contribution(workers, route):
     assert workers(3, wait_for_all, route) == [[6.0, 30.0, 9.0, 30.0]] * 3
 
 
-@pytest.mark.parametrize("name", ["hogwild", "elastic"])
+@pytest.mark.parametrize("name", ["hogwild"])
 def test_a_model_that_is_known_and_not_built_says_so(name):
     with pytest.raises(Exception, match=name):
         ROOM.load(name)

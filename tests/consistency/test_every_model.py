@@ -78,15 +78,21 @@ def test_every_contribution_of_workers_that_all_finish_is_in_one_update_or_named
     assert sorted(settled()) == sorted(begun)
 
 
-@pytest.mark.parametrize("name", ROOM.names())
+GOSSIP = ROOM.load("gossip")
+MODELS = {name: ROOM.load(name)() for name in ROOM.names()}
+MODELS |= {f"gossip, {graph}": GOSSIP(graph=graph) for graph in ("ring", "random", "pairs")}
+MODELS["gossip, in periods"] = GOSSIP(period=2)
+
+
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("workers", range(2, 10))
 def test_what_workers_push_reaches_all_others_and_all_at_once_where_they_are_to_be_equal(name, workers):
-    model, everybody = ROOM.load(name)(), torch.full((workers, workers), 1 / workers)
+    model, everybody = MODELS[name], torch.full((workers, workers), 1 / workers)
     reached = torch.eye(workers)  # what a worker has, as shares of what each had in the beginning
     for step in range(100):
-        partners = {place % workers for place in model.partners(step, workers)} - {0}
-        shares = sum((torch.eye(workers).roll(place, 0) for place in partners), torch.eye(workers))
-        reached = shares @ reached / (1 + len(partners))
+        sources = [{worker, *model.partners(step, worker, workers)} for worker in range(workers)]
+        shares = torch.stack([torch.eye(workers)[list(one)].mean(0) for one in sources])
+        reached = shares @ reached
         torch.testing.assert_close(reached.sum(0), torch.ones(workers))  # the mean of all stays
         if model.equal:
             torch.testing.assert_close(reached, everybody)

@@ -148,7 +148,7 @@ def over_a_route(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
 
 @contextmanager
 def between_partners(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
-    yield from replicated(first, "ring", partners=lambda: (1,))
+    yield from replicated(first, "ring", partners=lambda rank: (1 - rank,))
 
 
 @contextmanager

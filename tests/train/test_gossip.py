@@ -42,15 +42,20 @@ def gossip(consistency: Any = "gossip", optimizer: dict[str, Any] = PLAIN, **mor
 
 
 def by_hand(
-    one: Session, workers: int, folder: Path, partners: list[list[int]], *, behind: bool
+    one: Session, workers: int, folder: Path, partners: list[list[int]] | None, *, behind: bool
 ) -> list[dict[str, Tensor]]:
-    """What each worker has in the end. partners: step by step, how many places before a worker its partners are."""
+    """What each worker has in the end. partners: step by step, how many places before a worker its partners are.
+
+    None of them: those that the model draws, which tests/consistency looks at.
+    """
+    model = one.strategy.consistency
     everyone = [made(0, 1, one, folder) for _ in range(workers)]
     modules = [it.flow.module for it in everyone]
     rules = [torch.optim.SGD(module.parameters(), **sgd_of(one)) for module in modules]
     for module in modules:
         module.load_state_dict(modules[0].state_dict())
     corrections: list[list[Tensor]] = []
+    begun = 0
     for step in range(one.train.steps):
         for rank, rule in enumerate(rules):
             batch = next(everyone[rank].coordinator.data.feed)
@@ -62,9 +67,14 @@ def by_hand(
         if behind:
             add(modules, corrections)
         sent = [[one.detach().clone() for one in module.parameters()] for module in modules]
-        sources = [[rank, *(rank - place for place in partners[step % len(partners)])] for rank in range(workers)]
+        if step + 1 - begun < model.period and not batch.ends_epoch:
+            continue
+        sources = [[rank, *model.partners(begun, rank, workers)] for rank in range(workers)]
+        if partners is not None:
+            sources = [[rank, *(rank - place for place in partners[step % len(partners)])] for rank in range(workers)]
         means = [[sum(sent[it % workers][n] for it in of) / len(of) for n in range(len(sent[0]))] for of in sources]
         corrections = [[a - b for a, b in zip(*both, strict=True)] for both in zip(means, sent, strict=True)]
+        begun = step + 1
         if not behind:
             add(modules, corrections)
     if behind:
@@ -109,11 +119,13 @@ def test_two_workers_with_plain_sgd_and_equal_shares_are_bsp_whatever_the_route(
             assert not one.notes("route") or "parameters between partners, votes over " in one.notes("route")[0]
 
 
-CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[list[int]]]] = {
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[list[int]] | None]] = {
     "one neighbour, another one each step": ("gossip", PLAIN, {}, [[1], [2]]),
     "both": (RING, PLAIN, OVERLAPPED, [[1, -1]]),
     "with momentum": ("gossip", MOMENTUM, OVERLAPPED, [[1], [2]]),
     "a step behind": ("gossip", MOMENTUM, BEHIND, [[1], [2]]),
+    "pairs, every other step": ({"name": "gossip", "graph": "pairs", "period": 2}, PLAIN, OVERLAPPED, None),
+    "a ring drawn anew": ({"name": "gossip", "graph": "random"}, PLAIN, OVERLAPPED, None),
 }
 
 
@@ -277,7 +289,7 @@ def test_in_a_loop_of_one_s_own_the_mean_is_measured_and_saved_and_each_worker_g
 def test_parameters_on_an_accelerator_are_refused_in_a_sentence():
     elsewhere = BufferShape(1, torch.float32, torch.device("meta"))
     with pytest.raises(SettingError, match=r"are taken on the processor, and parameters are on meta; accepted: train"):
-        PartnerMeans(alone(), [elsewhere], lambda: (1,))
+        PartnerMeans(alone(), [elsewhere], lambda rank: (1,))
 
 
 def learn(rank: int, world_size: int) -> dict[str, Trained]:

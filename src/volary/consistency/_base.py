@@ -69,13 +69,12 @@ class Consistency:
         """
         return Action()
 
-    def partners(self, step: int, workers: int) -> Sequence[int]:
-        """The workers to which a worker sends, as places before it in the ring of all workers.
+    def partners(self, step: int, worker: int, workers: int) -> Sequence[int]:
+        """The workers from which a worker receives: to as many it sends, so that means preserve that of all workers.
 
-        So every worker receives from as many as it sends to, and a mean over them preserves that over all workers.
         Gradients and differences go to everybody, as here. step: that the contribution begins with.
         """
-        return range(1, workers)
+        return [other for other in range(workers) if other != worker]
 
     def steps(self, step_s: float = 0.0, begun: int = 0) -> int:
         """Steps of a contribution: those up to the first in which something is pushed."""

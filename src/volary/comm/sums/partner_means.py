@@ -24,13 +24,13 @@ IN_FLIGHT = 2
 FIRST_TAG = 2**24  # above those of routes and of frames
 TAGS = 1024  # means that tags tell apart: more than are ever under way
 
-Partners = Callable[[], Sequence[int]]  # how many places before a rank those are, in the ring of a group's ranks
+Partners = Callable[[int], Sequence[int]]  # the ranks of a group from which a rank receives, now
 
 
 class PartnerMeans:
     """See `volary.comm.sums.route.Route`: buffers of `shapes`, of which partners' mean takes the place of a sum.
 
-    partners: asked for each mean, and the same on all ranks of `group`. What a rank contributes stays as it is.
+    partners: asked for each mean, of every rank of `group`. What a rank contributes stays as it is.
 
     Raises SettingError for values that are not in this machine's memory.
     """
@@ -68,13 +68,11 @@ class PartnerMeans:
         links, memory, tag = self._links, self.memory[buffer], FIRST_TAG + self._count % TAGS
         self._count += 1
         own, mean = memory.contribution[start:end], memory.agreed[start:end]
-        places = sorted({place % links.size for place in self._partners()} - {0})
-        theirs = [torch.empty_like(own) for _ in places]
-        transfers = [
-            links.receive(values, (links.rank - place) % links.size, tag)
-            for place, values in zip(places, theirs, strict=True)
-        ]
-        transfers += [links.send(own, (links.rank + place) % links.size, tag) for place in places]
+        sources = sorted({*self._partners(links.rank)} - {links.rank})
+        targets = [rank for rank in range(links.size) if rank != links.rank and links.rank in self._partners(rank)]
+        theirs = [torch.empty_like(own) for _ in sources]
+        transfers = [links.receive(values, rank, tag) for rank, values in zip(sources, theirs, strict=True)]
+        transfers += [links.send(own, rank, tag) for rank in targets]
         return _Underway(own, theirs, mean, transfers)
 
 

@@ -42,10 +42,10 @@ class GossipSteps(Exchanging):
     contribution: ContributionBuffers[PushedParameters]
 
     def __init__(self, settings: StrategySettings, group: Group, update: WholeUpdate | None) -> None:
-        super().__init__(parameters(settings, group, lambda: self._partners), settings.recorder)
+        super().__init__(parameters(settings, group, lambda rank: self._partners[rank]), settings.recorder)
         self._module, self._group, self._update = settings.module, group, update
         self._consistency, self._behind = settings.strategy.consistency, settings.comm_setup.behind
-        self._partners: Sequence[int] = ()  # with whom what travels is shared
+        self._partners: Sequence[Sequence[int]] = ()  # by rank, those whose parameters it receives
         self._step = 0
         self._under_way = False
         self._vote = Vote(0.0, busy=True, ending=False)
@@ -74,7 +74,8 @@ class GossipSteps(Exchanging):
         """Let parameters leave, and wait for what all say of the step; a step behind first for the means before."""
         self._recorder.enter("exchange")
         self._take_mean()
-        self._partners = self._consistency.partners(self._step, self._group.size)
+        size = self._group.size
+        self._partners = [self._consistency.partners(self._step, rank, size) for rank in range(size)]
         self.contribution.vote(self._vote)
         self.contribution.pushed.complete()
         self._release()
