@@ -88,14 +88,15 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 WHOLE_RULES = {"optimizer adafactor", "optimizer lamb", "optimizer lars", "optimizer lbfgs", "optimizer muon"}
 REFUSED: dict[str, set[str]] = {
     "sharded": WHOLE_RULES | {"adaptive clipping"},
-    "servers, bsp": {"optimizer lbfgs"},
-    "servers, async": {"optimizer lbfgs"},
+    "servers, bsp": {"optimizer lbfgs", "thawed"},
+    "servers, async": {"optimizer lbfgs", "thawed"},
 }
 HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clipping")
 
 
-def made(feature: Feature, strategy: str) -> Session:
+def made(feature: Feature, strategy: str, steps: int = STEPS) -> Session:
     settings = {**train(), **feature.settings, "strategy": {"workers": 2, **STRATEGIES[strategy]}}
+    settings["train"] = {**settings["train"], "steps": steps}
     return session("Dropping", source={"name": "small_images"}, batch_size=12, **settings)
 
 
@@ -118,13 +119,15 @@ def tried(rank: int, world_size: int, feature: Feature, strategy: str, folder: s
     except SettingError as error:
         return f"refused: {error}"
     for stop in feature.stops:
-        before = run(rank, world_size, one, f"{folder}-{stop}", stop)
+        elastic = one.strategy.consistency.elastic  # who is asked to end there leaves, and the others go on
+        first = made(feature, strategy, stop) if elastic else one
+        before = run(rank, world_size, first, f"{folder}-{stop}", None if elastic else stop)
         after = run(rank, world_size, one, f"{folder}-{stop}")
         if whole is None or before is None or after is None:
             continue
         if not all(bool(values.isfinite().all()) for values in after.values()):
             return f"resumed after step {stop}: not finite"
-        if not strategy.endswith("async") and not all(torch.equal(after[name], one) for name, one in whole.items()):
+        if not elastic and not all(torch.equal(after[name], one) for name, one in whole.items()):
             return f"resumed after step {stop}: another result"
         if all(torch.equal(before[name], one) for name, one in whole.items()):
             return f"stopped after step {stop}: nothing was left to do"
