@@ -101,7 +101,8 @@ def by_roster(roster: Roster, numbers: Numbers) -> ByRoster:
     pipeline = Pipeline(numbers, torch.arange(SAMPLES), None, numbers, Scale(1.0, 0.0))
     samples = Skipping(pipeline, lambda *_: None)
     cpu = torch.device("cpu")
-    network = SimpleNamespace(flow=SimpleNamespace(counted=lambda targets: float(len(targets))), device=cpu)
+    flow = SimpleNamespace(counted=lambda targets: float(len(targets)))
+    network = SimpleNamespace(flow=flow, device=cpu, mixing=None)
     reader = SessionPortions(SampleReader(samples, BATCH, seed=1), BATCH, 2, network, Reads(samples, Recorder(0)))
     settings = LearningSettings(consistency=Bsp(), epochs=Epochs(SAMPLES, BATCH), seed=1, lr=lambda _: 0.1)
     return ByRoster(
