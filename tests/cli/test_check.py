@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from volary.engine import local
+from volary.run.machine import memory
 from volary.session.spec import MOST_STEPS
-from volary.train import trial
+from volary.train import afterwards, trial
 
 NETS = """\
 from torch import nn
@@ -356,8 +357,8 @@ def test_a_network_that_memory_does_not_hold_is_refused_by_what_training_would_t
     check, optimizer, copies, codec, monkeypatch
 ):
     # parameters, gradients, what the optimiser keeps, and what a codec's frames leave out
-    own = trial.WORKER_BYTES + trial.CODEC_BYTES * (codec != "none")
-    needed = trial.IMPORTED_BYTES + 2 * (copies * 4 * 21 + own)
+    own = memory.WORKER_BYTES + memory.CODEC_BYTES * (codec != "none")
+    needed = memory.IMPORTED_BYTES + 2 * (copies * 4 * 21 + own)
     words = ["strategy.workers=2", f"optimizer={optimizer}", f"strategy.codec={codec}"]
     monkeypatch.setattr(local, "available_bytes", lambda: None)
     monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
@@ -370,13 +371,26 @@ def test_a_network_that_memory_does_not_hold_is_refused_by_what_training_would_t
 
 
 def test_workers_that_keep_shares_take_less_by_what_the_optimiser_keeps_of_the_others(check, monkeypatch):
-    needed = trial.IMPORTED_BYTES + 2 * (2 * 4 * 21 + trial.WORKER_BYTES + 2 * 4 * 10)  # a share has 10 of 21 values
+    needed = memory.IMPORTED_BYTES + 2 * (2 * 4 * 21 + memory.WORKER_BYTES + 2 * 4 * 10)  # a share has 10 of 21 values
     words = ["strategy.workers=2", "optimizer=adam", "strategy.partition=sharded"]
     monkeypatch.setattr(local, "available_bytes", lambda: None)
     monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
     assert check(*words).status == 2
     monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
     assert check(*words).status == 0
+
+
+def test_memory_and_time_of_a_step_are_told_beforehand_and_what_helps_where_activations_do_not_fit(check, monkeypatch):
+    said = check("data.batch_size=20")
+    assert re.search(r"\n# memory: 32 MiB a worker \(.*32 the process\); up to 0 more while a checkpoint", said.err)
+    assert re.search(r"\n# computing: [\d.e-]+ s a step, 0 s an epoch; reading, communication and updates", said.err)
+    monkeypatch.setattr(afterwards, "available_bytes", lambda: 1000)
+    (warning,) = warnings_in(check("data.batch_size=20"))
+    assert re.fullmatch(
+        r"with activations a worker takes about 0.0 GiB of memory, and 0.0 GiB are available; what helps most: "
+        "a smaller data.batch_size, or train.accumulate=2 and more",
+        warning,
+    )
 
 
 def test_a_network_whose_gradients_memory_does_not_hold_is_not_tried_and_that_is_said(check, monkeypatch):

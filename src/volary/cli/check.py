@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from volary.cli.command import arguments
 from volary.cli.command.output import remark, say, say_json
 from volary.run.owner import refuse_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from volary.train.afterwards import Summary
 
 
 @click.command()
@@ -44,16 +49,28 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
         say_json({"settings": found.settings(), "summary": summary, "warnings": warnings})
         return
     say(found.to_yaml().rstrip())
-    del summary["layers"], summary["holds"]
+    for name in ("layers", "holds", "memory", "step_s", "epoch_s"):
+        del summary[name]
     for layer in figures.layers:
         remark(f"# layer {layer.name}: {layer}")
     # beside the settings, so that these can be redirected into a file
     for name, value in summary.items():
         remark(f"# {name.replace('_', ' ')}: {_in_words(value)}")
-    for text in figures.holds:
+    for text in (*figures.holds, *_limits(figures)):
         remark(f"# {text}")
     for text in warnings:
         remark(f"# warning: {text}")
+
+
+def _limits(figures: Summary) -> Iterator[str]:
+    """What a step takes, in sentences."""
+    from volary.monitor.wording import duration, number
+
+    if figures.memory is not None:
+        yield f"memory: {figures.memory}"
+    if figures.step_s is not None:
+        epoch = "" if figures.epoch_s is None else f", {duration(figures.epoch_s)} an epoch"
+        yield f"computing: {number(figures.step_s)} s a step{epoch}; reading, communication and updates come on top"
 
 
 def _in_words(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +16,7 @@ from volary.network.graph.module import GraphModule
 from volary.network.graph.table import LayerRow, table
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
+from volary.run.machine.memory import FITS, available_bytes
 from volary.session.script import Script
 from volary.session.spec import Session
 from volary.train.beginning.from_weights import begin
@@ -28,6 +29,7 @@ from volary.train.recording.recorder import Recorder
 from volary.train.state.seeds import kept_generators
 from volary.train.state.weights import SavedWeights, load_weights
 from volary.train.trial import try_session
+from volary.train.trying.worker_memory import WorkerMemory, worker_memory
 from volary.train.update.precision import check_precision
 
 if TYPE_CHECKING:
@@ -37,12 +39,15 @@ if TYPE_CHECKING:
 
     from volary.run.directory import RunDirectory
 
+_GIB = 1 << 30
+
 
 @dataclass(frozen=True)
 class Summary:
     """Figures of a session. steps: updates of the whole run. input_shape: of one sample. warnings: sentences.
 
-    layers: of a network that is a graph of named layers. holds: what each worker holds, of a network in parts.
+    layers: of a network that is a graph of named layers. holds: what each worker holds, of a network in parts. memory:
+    of a worker on the CPU. step_s, epoch_s: seconds that a worker computes in a step and in an epoch. None: not known.
     """
 
     parameters: int
@@ -53,6 +58,9 @@ class Summary:
     warnings: list[str]
     layers: list[LayerRow]
     holds: list[str]
+    memory: WorkerMemory | None
+    step_s: float | None
+    epoch_s: float | None
 
 
 def check_session(session: Session) -> Summary:
@@ -71,16 +79,36 @@ def check_session(session: Session) -> Summary:
     feed = Feed(model.samples, session.data.batch_size, shuffle=False)
     refuse_idle_workers(session.strategy.shares, session.data.batch_size, feed.samples)
     session.data.batch.build(feed, Recorder(0))
+    memory, cost = worker_memory(session, model.module), tried.cost
+    if cost is not None:
+        memory = replace(memory, activations=cost.activations_bytes)
+    warnings = [*tried.warnings, *_too_little(memory, device, workers)]
+    per_epoch = feed.steps_per_epoch
     return Summary(
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),
         samples=feed.samples,
         input_shape=model.samples.input_shape,
         steps_per_epoch=feed.steps_per_epoch,
         steps=session.train.steps or feed.steps_in(session.train.epochs or 0),
-        warnings=tried.warnings,
+        warnings=warnings,
         holds=held_by_workers(session, model.module, tried.network),
         layers=table(model.module) if isinstance(model.module, GraphModule) else [],
+        memory=memory if device.type == "cpu" else None,
+        step_s=cost.compute_s if cost else None,
+        epoch_s=cost.compute_s * per_epoch if cost and per_epoch else None,
     )
+
+
+def _too_little(memory: WorkerMemory, device: torch.device, workers: int) -> list[str]:
+    """Whether workers do not fit into memory because of their activations: without these it has been looked at."""
+    needed, available = workers * memory.total, available_bytes()
+    if device.type != "cpu" or not memory.activations or available is None or needed <= FITS * available:
+        return []
+    takes = f"{workers} workers take" if workers > 1 else "a worker takes"
+    return [
+        f"with activations {takes} about {needed / _GIB:.1f} GiB of memory, and {available / _GIB:.1f} GiB are "
+        f"available; what helps most: {memory.advice}"
+    ]
 
 
 def load_model(directory: RunDirectory, step: int, session: Session | None = None) -> Model:

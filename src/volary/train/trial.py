@@ -18,17 +18,18 @@ from volary.errors import BadInput, CorruptSample, DataError, SettingError, Targ
 from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.rows import StepEstimate, estimated
-from volary.exchange.choice.tables import codecs_of
 from volary.naming import named_parameters
 from volary.network.dry_run import unchanged
 from volary.network.layer_graph import layer_graph
-from volary.run.machine.memory import CODEC_BYTES, IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
+from volary.run.machine.memory import IMPORTED_BYTES, available_bytes, judge
 from volary.session.spec import MOST_STEPS
 from volary.session.values.reference import UserObject, name_of
 from volary.train.model import update_rule
 from volary.train.predicting.text_writer import TextWriter
 from volary.train.recording.reads import dropped
 from volary.train.state.seeds import kept_generators
+from volary.train.trying.step_cost import StepCost, step_cost
+from volary.train.trying.worker_memory import worker_memory
 from volary.train.update.precision import Precision
 from volary.train.update.session_schedule import in_steps
 
@@ -49,7 +50,7 @@ _GIB = 1 << 30
 @dataclass(frozen=True)
 class TrialResult:
     """The result of trying a session. estimate: of a step's samples, rows and seconds, if its codec chooses by them;
-    None if the network did not run.
+    None if the network did not run. cost: of a worker's step, if that was measured.
 
     network: as `layer_graph` has it; None if that was not looked at.
     """
@@ -57,14 +58,15 @@ class TrialResult:
     warnings: list[str]
     estimate: StepEstimate | None = None
     network: dict[str, Any] | None = None
+    cost: StepCost | None = None
 
 
 def try_session(session: Session, model: Model, device: torch.device, workers_here: int, started: bool) -> TrialResult:
     """Let two samples go through all of it, on `device`. Raises BadInput for what cannot train.
 
     workers_here: on this machine, `started` or not. The network's layers are looked at by those that are started, and
-    where workers are to hold parts of them. Nothing is changed by it: no value of the network, no random generator, no
-    position in the data.
+    where workers are to hold parts of them; what a step takes is measured for those that are neither. Nothing is
+    changed by it: no value of the network, no random generator, no position in the data.
     """
     with kept_generators():
         warnings = [*remarks_of(model.samples), *_length(session, model)]
@@ -94,7 +96,8 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
             warnings += dropped(model.validation, "test")
         parts = session.strategy.partition.part(model.module, 0, session.strategy.workers).holdings.apart
         network = _layers(session, model.module, inputs.to(device)) if started or parts else None
-    return TrialResult(warnings, estimate, network)
+        cost = None if started or parts else _cost(session, model, device, inputs, targets, workers_here)
+    return TrialResult(warnings, estimate, network, cost)
 
 
 def try_first(
@@ -138,6 +141,18 @@ def _estimate(session: Session, model: Model, device: torch.device, inputs: Tens
     return estimate
 
 
+def _cost(
+    session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor, workers_here: int
+) -> StepCost:
+    """Measure with these samples, repeated."""
+
+    def learn(samples: int) -> None:
+        some = torch.arange(samples) % len(inputs)
+        _dry_run(session, model, device, inputs[some], targets[some])
+
+    return step_cost(model.module, learn, _share(session), session.train.accumulate, workers_here)
+
+
 def _layers(session: Session, module: nn.Module, inputs: Tensor) -> dict[str, Any] | None:
     """The layers as `layer_graph` has them; None if it cannot: what is only shown ends no run."""
     try:
@@ -174,20 +189,14 @@ def _memory(session: Session, module: nn.Module, device: torch.device, workers_h
     """Whether the workers fit into this machine's memory; activations, which depend on the batch, come on top."""
     if device.type != "cpu":
         return []
-    strategy, parameters = session.strategy, list(module.parameters())
-    held = sum(parameter.nbytes for parameter in parameters)
-    trained = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
-    mine = strategy.partition.part(module, 0, strategy.workers).holdings.kept_share
-    kept = round(getattr(session.optimizer, "kept", 0) * trained * mine)
-    each, once = trained, 0  # gradients live once, in the buckets in which they travel
+    strategy, parameters, memory = session.strategy, list(module.parameters()), worker_memory(session, module)
+    each, once = memory.gradients + memory.optimizer + memory.codec, 0  # gradients live once, in their buckets
     if not started:
-        each, once = each + WORKER_BYTES + held, IMPORTED_BYTES
-    if codecs := codecs_of(strategy.codec):
-        each += CODEC_BYTES + trained * any(codec.feedback for codec in codecs.values())  # what frames left out
+        each, once = each + memory.process + memory.parameters, IMPORTED_BYTES
+    needed = once + workers_here * each
     if strategy.servers:
-        needed = once + workers_here * each + strategy.exchange.replicas * (held + kept)
-    else:
-        needed = once + workers_here * (each + kept)
+        kept = getattr(session.optimizer, "kept", 0) * memory.gradients
+        needed += strategy.exchange.replicas * round(memory.parameters + kept)
     count = sum(parameter.numel() for parameter in parameters)
     takes = f"{workers_here} workers take" if workers_here > 1 else "a worker takes"
     sentence = judge(

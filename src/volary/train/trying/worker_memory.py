@@ -1,0 +1,84 @@
+"""The memory that a worker needs, by what takes it; docs/performance.md has the formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volary.exchange.choice.tables import codecs_of
+from volary.run.machine.memory import CODEC_BYTES, WORKER_BYTES
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.session.spec import Session
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class WorkerMemory:
+    """Bytes of one worker. process: of itself, beyond Python and torch, which all of a machine share. activations: of a
+    batch; None: not known. copy: of the worker that writes most of a checkpoint, while it is written, if it is there.
+    """
+
+    process: int
+    parameters: int
+    gradients: int
+    optimizer: int
+    codec: int
+    copy: int
+    activations: int | None = None
+
+    @property
+    def total(self) -> int:
+        """All that a worker cannot do without."""
+        return self.process + self.parameters + self.gradients + self.optimizer + self.codec + (self.activations or 0)
+
+    @property
+    def advice(self) -> str:
+        """The settings that make the largest part smaller."""
+        parts = {
+            "a smaller data.batch_size, or train.accumulate=2 and more": self.activations or 0,
+            "strategy.partition=sharded, or an optimiser that keeps less": self.optimizer,
+            "strategy.partition={name: sharded, level: 3}, or a smaller network": self.parameters + self.gradients,
+            "strategy.codec=none": self.codec,
+        }
+        return max(parts, key=lambda words: parts[words])
+
+    def __str__(self) -> str:
+        named = {
+            "parameters": self.parameters,
+            "gradients": self.gradients,
+            "the optimiser's state": self.optimizer,
+            "the codec": self.codec,
+            "activations": self.activations,
+            "the process": self.process,
+        }
+        parts = ", ".join(f"{size / _MIB:,.0f} {name}" for name, size in named.items() if size)
+        left_out = "" if self.activations is not None else "; activations, which are not known, come on top"
+        return (
+            f"{self.total / _MIB:,.0f} MiB a worker ({parts}){left_out}; "
+            f"up to {self.copy / _MIB:,.0f} more while a checkpoint is written"
+        )
+
+
+def worker_memory(session: Session, module: nn.Module) -> WorkerMemory:
+    """What a worker of the session needs besides activations; over servers, a worker's copy of the network."""
+    strategy, parameters = session.strategy, list(module.parameters())
+    part = strategy.partition.part(module, 0, strategy.workers)
+    mine = part.holdings.kept_share
+    held = sum(parameter.nbytes for parameter in parameters)
+    trained = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
+    kept = round(getattr(session.optimizer, "kept", 0) * trained * mine)
+    codecs = codecs_of(strategy.codec)
+    largest = max((one.nbytes for one in parameters if one.requires_grad), default=0)
+    scattered = part.scattered is not None
+    return WorkerMemory(
+        process=WORKER_BYTES,
+        parameters=round(held * mine) + largest if scattered else held,
+        gradients=round(trained * mine) + largest if part.frees_gradients and part.holdings.in_shares else trained,
+        optimizer=0 if strategy.servers else kept,
+        codec=CODEC_BYTES + trained * any(codec.feedback for codec in codecs.values()) if codecs else 0,
+        copy=0 if strategy.servers else (round(held * mine) if scattered else held) + kept,
+    )
