@@ -15,7 +15,8 @@ import torch
 from volary.engine import local
 from volary.run.machine import memory
 from volary.session.spec import MOST_STEPS
-from volary.train import afterwards, trial
+from volary.train import trial
+from volary.train.trying import worker_memory
 
 NETS = """\
 from torch import nn
@@ -384,7 +385,7 @@ def test_memory_and_time_of_a_step_are_told_beforehand_and_what_helps_where_acti
     said = check("data.batch_size=20")
     assert re.search(r"\n# memory: 32 MiB a worker \(.*32 the process\); up to 0 more while a checkpoint", said.err)
     assert re.search(r"\n# computing: [\d.e-]+ s a step, 0 s an epoch; reading, communication and updates", said.err)
-    monkeypatch.setattr(afterwards, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(worker_memory, "available_bytes", lambda: 1000)
     (warning,) = warnings_in(check("data.batch_size=20"))
     assert re.fullmatch(
         r"with activations a worker takes about 0.0 GiB of memory, and 0.0 GiB are available; what helps most: "

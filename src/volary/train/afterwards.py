@@ -16,7 +16,6 @@ from volary.network.graph.module import GraphModule
 from volary.network.graph.table import LayerRow, table
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
-from volary.run.machine.memory import FITS, available_bytes
 from volary.session.script import Script
 from volary.session.spec import Session
 from volary.train.beginning.from_weights import begin
@@ -29,7 +28,7 @@ from volary.train.recording.recorder import Recorder
 from volary.train.state.seeds import kept_generators
 from volary.train.state.weights import SavedWeights, load_weights
 from volary.train.trial import try_session
-from volary.train.trying.worker_memory import WorkerMemory, worker_memory
+from volary.train.trying.worker_memory import WorkerMemory, too_little, worker_memory
 from volary.train.update.precision import check_precision
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.run.directory import RunDirectory
-
-_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def check_session(session: Session) -> Summary:
     memory, cost = worker_memory(session, model.module), tried.cost
     if cost is not None:
         memory = replace(memory, activations=cost.activations_bytes)
-    warnings = [*tried.warnings, *_too_little(memory, device, workers)]
+    warnings = [*tried.warnings, *(too_little(memory, workers) if device.type == "cpu" else [])]
     per_epoch = feed.steps_per_epoch
     return Summary(
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),
@@ -97,18 +94,6 @@ def check_session(session: Session) -> Summary:
         step_s=cost.compute_s if cost else None,
         epoch_s=cost.compute_s * per_epoch if cost and per_epoch else None,
     )
-
-
-def _too_little(memory: WorkerMemory, device: torch.device, workers: int) -> list[str]:
-    """Whether workers do not fit into memory because of their activations: without these it has been looked at."""
-    needed, available = workers * memory.total, available_bytes()
-    if device.type != "cpu" or not memory.activations or available is None or needed <= FITS * available:
-        return []
-    takes = f"{workers} workers take" if workers > 1 else "a worker takes"
-    return [
-        f"with activations {takes} about {needed / _GIB:.1f} GiB of memory, and {available / _GIB:.1f} GiB are "
-        f"available; what helps most: {memory.advice}"
-    ]
 
 
 def load_model(directory: RunDirectory, step: int, session: Session | None = None) -> Model:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.exchange.choice.tables import codecs_of
-from volary.run.machine.memory import CODEC_BYTES, WORKER_BYTES
+from volary.run.machine.memory import CODEC_BYTES, FITS, WORKER_BYTES, available_bytes
 
 if TYPE_CHECKING:
     from torch import nn
 
     from volary.session.spec import Session
 
-_MIB = 1 << 20
+_MIB, _GIB = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True)
@@ -82,3 +82,15 @@ def worker_memory(session: Session, module: nn.Module) -> WorkerMemory:
         codec=CODEC_BYTES + trained * any(codec.feedback for codec in codecs.values()) if codecs else 0,
         copy=0 if strategy.servers else (round(held * mine) if scattered else held) + kept,
     )
+
+
+def too_little(memory: WorkerMemory, workers: int) -> list[str]:
+    """A warning if so many workers do not fit into memory with their activations, and what helps."""
+    needed, available = workers * memory.total, available_bytes()
+    if not memory.activations or available is None or needed <= FITS * available:
+        return []
+    takes = f"{workers} workers take" if workers > 1 else "a worker takes"
+    return [
+        f"with activations {takes} about {needed / _GIB:.1f} GiB of memory, and {available / _GIB:.1f} GiB are "
+        f"available; what helps most: {memory.advice}"
+    ]
