@@ -35,8 +35,8 @@ def _lines() -> dict[str, Block]:
 
 def _parameter(command: str, block: Block) -> object:
     takes_long = re.search(
-        r"volary(\.worker| train| caffe train| launch| resume| stop| sweep| check| bench| evaluate| predict| data|"
-        r" doctor$| export.*pt2)",
+        r"volary(\.worker| train| caffe train| launch| resume| stop| sweep| tune-lr| check| bench| evaluate| predict|"
+        r" data| doctor$| export.*pt2)",
         command,
     )
     # seconds each; README's resume is run always, which trains first. Servers and `auto` train in tests/train

@@ -14,13 +14,17 @@ FOLDER = Path(__file__).parent.parent
 
 def names() -> list[str]:
     """The names of all verbs, in alphabetical order."""
-    return sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
+    return sorted(path.stem.replace("_", "-") for path in FOLDER.glob("[a-z]*.py"))
 
 
 def summary(name: str) -> str:
     """Say what the verb does, in a line: the first line of its file."""
-    with (FOLDER / f"{name}.py").open(encoding="utf-8") as file:
+    with (FOLDER / f"{_file(name)}.py").open(encoding="utf-8") as file:
         return file.readline().strip().strip('"')
+
+
+def _file(name: str) -> str:
+    return name.replace("-", "_")
 
 
 class Verbs(click.Group):
@@ -33,7 +37,7 @@ class Verbs(click.Group):
         """The verb, imported; None if there is no such file. Every verb takes --debug, also after its name."""
         if cmd_name not in names():
             return None
-        command: click.Command = getattr(import_module(f"volary.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"volary.cli.{_file(cmd_name)}"), _file(cmd_name))
         if not any(parameter.name == "debug" for parameter in command.params):
             command.params.append(
                 click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error.")
