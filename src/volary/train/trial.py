@@ -189,14 +189,11 @@ def _memory(session: Session, module: nn.Module, device: torch.device, workers_h
     """Whether the workers fit into this machine's memory; activations, which depend on the batch, come on top."""
     if device.type != "cpu":
         return []
-    strategy, parameters, memory = session.strategy, list(module.parameters()), worker_memory(session, module)
+    parameters, memory = list(module.parameters()), worker_memory(session, module)
     each, once = memory.gradients + memory.optimizer + memory.codec, 0  # gradients live once, in their buckets
     if not started:
         each, once = each + memory.process + memory.parameters, IMPORTED_BYTES
-    needed = once + workers_here * each
-    if strategy.servers:
-        kept = getattr(session.optimizer, "kept", 0) * memory.gradients
-        needed += strategy.exchange.replicas * round(memory.parameters + kept)
+    needed = once + workers_here * each + memory.servers
     count = sum(parameter.numel() for parameter in parameters)
     takes = f"{workers_here} workers take" if workers_here > 1 else "a worker takes"
     sentence = judge(

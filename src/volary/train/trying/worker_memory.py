@@ -20,6 +20,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 class WorkerMemory:
     """Bytes of one worker. process: of itself, beyond Python and torch, which all of a machine share. activations: of a
     batch; None: not known. copy: of the worker that writes most of a checkpoint, while it is written, if it is there.
+    servers: what all servers keep together.
     """
 
     process: int
@@ -28,6 +29,7 @@ class WorkerMemory:
     optimizer: int
     codec: int
     copy: int
+    servers: int = 0
     activations: int | None = None
 
     @property
@@ -74,13 +76,15 @@ def worker_memory(session: Session, module: nn.Module) -> WorkerMemory:
     codecs = codecs_of(strategy.codec)
     largest = max((one.nbytes for one in parameters if one.requires_grad), default=0)
     scattered = part.scattered is not None
+    served = bool(strategy.servers)
     return WorkerMemory(
         process=WORKER_BYTES,
         parameters=round(held * mine) + largest if scattered else held,
         gradients=round(trained * mine) + largest if part.frees_gradients and part.holdings.in_shares else trained,
-        optimizer=0 if strategy.servers else kept,
+        optimizer=0 if served else kept,
         codec=CODEC_BYTES + trained * any(codec.feedback for codec in codecs.values()) if codecs else 0,
-        copy=0 if strategy.servers else (round(held * mine) if scattered else held) + kept,
+        copy=0 if served else (round(held * mine) if scattered else held) + kept,
+        servers=strategy.exchange.replicas * (held + kept) if served else 0,
     )
 
 
