@@ -28,8 +28,7 @@ from volary.train.model import update_rule
 from volary.train.predicting.text_writer import TextWriter
 from volary.train.recording.reads import dropped
 from volary.train.state.seeds import kept_generators
-from volary.train.trying.step_cost import StepCost, step_cost
-from volary.train.trying.worker_memory import worker_memory
+from volary.train.trying import step_cost, worker_memory
 from volary.train.update.precision import Precision
 from volary.train.update.session_schedule import in_steps
 
@@ -58,7 +57,7 @@ class TrialResult:
     warnings: list[str]
     estimate: StepEstimate | None = None
     network: dict[str, Any] | None = None
-    cost: StepCost | None = None
+    cost: step_cost.StepCost | None = None
 
 
 def try_session(session: Session, model: Model, device: torch.device, workers_here: int, started: bool) -> TrialResult:
@@ -143,14 +142,14 @@ def _estimate(session: Session, model: Model, device: torch.device, inputs: Tens
 
 def _cost(
     session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor, workers_here: int
-) -> StepCost:
+) -> step_cost.StepCost:
     """Measure with these samples, repeated."""
 
     def learn(samples: int) -> None:
         some = torch.arange(samples) % len(inputs)
         _dry_run(session, model, device, inputs[some], targets[some])
 
-    return step_cost(model.module, learn, _share(session), session.train.accumulate, workers_here)
+    return step_cost.step_cost(model.module, learn, _share(session), session.train.accumulate, workers_here)
 
 
 def _layers(session: Session, module: nn.Module, inputs: Tensor) -> dict[str, Any] | None:
@@ -189,7 +188,7 @@ def _memory(session: Session, module: nn.Module, device: torch.device, workers_h
     """Whether the workers fit into this machine's memory; activations, which depend on the batch, come on top."""
     if device.type != "cpu":
         return []
-    parameters, memory = list(module.parameters()), worker_memory(session, module)
+    parameters, memory = list(module.parameters()), worker_memory.worker_memory(session, module)
     each, once = memory.gradients + memory.optimizer + memory.codec, 0  # gradients live once, in their buckets
     if not started:
         each, once = each + memory.process + memory.parameters, IMPORTED_BYTES
