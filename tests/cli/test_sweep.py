@@ -142,3 +142,12 @@ def test_a_sweep_is_resumed_as_it_is(volary):
     Path("runs/x").mkdir(parents=True)
     Path("runs/x/sweep.json").write_text("{}")
     assert "is resumed as it is" in volary("sweep", "x", "optimizer.lr=1,2").err
+
+
+def test_values_that_are_drawn_are_the_settings_of_the_runs():
+    Path("session.yaml").write_text(SESSION)
+    found = plan(Path("session.yaml"), ["optimizer.lr=0.01..1", "train.steps=3..5"], 1, "drawn", 4)
+    assert len(found.members) == 4
+    for values in found.members.values():
+        assert 0.01 <= float(values["optimizer.lr"]) <= 1
+        assert values["train.steps"] in ("3", "4", "5")

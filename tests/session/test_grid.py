@@ -10,8 +10,8 @@ from volary.session.reading.problems import SessionError
 SESSION = Session(network="lenet", data={"source": "digits"})
 
 
-def members(*overrides, seeds=1):
-    return Grid.read(overrides).members(SESSION, seeds)
+def members(*overrides, seeds=1, drawn=None):
+    return Grid.read(overrides).members(SESSION, seeds, drawn)
 
 
 def test_each_combination_is_a_run_called_by_its_values():
@@ -46,6 +46,55 @@ def test_runs_whose_names_would_be_the_same_or_endless_are_numbered():
 
 def test_a_value_that_is_given_twice_is_one():
     assert list(members("optimizer.lr=1,2,1")) == ["lr-1", "lr-2"]
+
+
+def test_combinations_are_drawn_by_the_seed_of_ranges_and_of_lists():
+    words = ("optimizer.lr=1e-4..1e-1", "train.steps=10..19", "strategy.codec=none,onebit", "optimizer.momentum=0..0.9")
+    found = members(*words, drawn=200)
+    assert found == members(*words, drawn=200)
+    values = {name: [run[name] for run in found.values()] for name in next(iter(found.values()))}
+    assert list(values) == ["optimizer.lr", "train.steps", "strategy.codec", "optimizer.momentum"]
+    rates = sorted(map(float, values["optimizer.lr"]))
+    assert (len(rates), rates[0] >= 1e-4, rates[-1] <= 1e-1) == (200, True, True)
+    assert 1e-3 < rates[100] < 1e-2, "the middle is that of the logarithms"
+    assert set(values["train.steps"]) == {str(n) for n in range(10, 20)}
+    assert set(values["strategy.codec"]) == {"none", "onebit"}
+    assert 0.3 < sorted(map(float, values["optimizer.momentum"]))[100] < 0.6
+
+
+def test_no_more_are_drawn_than_there_are_and_each_is_repeated_with_its_seeds():
+    found = members("optimizer.lr=0.1,0.2", drawn=40, seeds=2)
+    assert sorted((run["optimizer.lr"], run["train.seed"]) for run in found.values()) == [
+        ("0.1", "1"),
+        ("0.1", "2"),
+        ("0.2", "1"),
+        ("0.2", "2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "drawn", "sentence"),
+    [
+        (
+            ["optimizer.lr=0.1..1"],
+            None,
+            r"optimizer\.lr is a range, of which values are drawn; accepted: --random 20, or",
+        ),
+        (
+            ["optimizer.lr=1..0.1"],
+            5,
+            r"1\.\.0\.1 is an empty range; accepted: the least value, \.\., and a greater one",
+        ),
+        (
+            ["optimizer.lr=0.1"],
+            5,
+            r"--random draws values of settings; accepted with it: optimizer\.lr=0\.001\.\.0\.1, or",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(overrides, drawn, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        members(*overrides, drawn=drawn)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.argument("session", type=click.Path(path_type=Path), metavar="SESSION|SWEEP")
 @arguments.overrides
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Runs of each combination.")
+@click.option("--random", "drawn", type=click.IntRange(2), metavar="N", help="Draw N combinations; of ranges, too.")
 @click.option(
     "--at-once", default="1", show_default=True, metavar="N|auto", help="Runs at a time; auto: as many as fit."
 )
@@ -27,9 +28,18 @@ if TYPE_CHECKING:
 @arguments.trust
 @arguments.as_json
 def sweep(
-    session: Path, overrides: tuple[str, ...], seeds: int, at_once: str, name: str | None, trust: bool, as_json: bool
+    session: Path,
+    overrides: tuple[str, ...],
+    seeds: int,
+    drawn: int | None,
+    at_once: str,
+    name: str | None,
+    trust: bool,
+    as_json: bool,
 ) -> int:
     """Train SESSION once for each combination of `optimizer.lr=0.01,0.1 strategy.codec=none,onebit`.
+
+    With `--random 20` for as many that are drawn, of ranges such as `optimizer.lr=0.001..0.1`, too.
 
     Ends with a table of them, the best first. Ctrl-C saves what is under way; `volary sweep SWEEP`, with the sweep's
     folder, resumes it.
@@ -38,7 +48,7 @@ def sweep(
 
     if at_once != "auto" and not (at_once.isdecimal() and int(at_once)):
         raise BadInput(f"--at-once is {at_once!r}; accepted: auto, or a whole number, 1 or more")
-    found = _sweep(session, overrides, seeds, name, trust)
+    found = _sweep(session, overrides, seeds, drawn, name, trust)
     places = fitting(found) if at_once == "auto" else int(at_once)
     remark(f"{len(found.members)} runs in {_shown(found)}, {places} at a time")
     stopped = False
@@ -49,16 +59,20 @@ def sweep(
     return _conclude(found, stopped, as_json)
 
 
-def _sweep(session: Path, overrides: tuple[str, ...], seeds: int, name: str | None, trust: bool) -> Sweep:
+def _sweep(
+    session: Path, overrides: tuple[str, ...], seeds: int, drawn: int | None, name: str | None, trust: bool
+) -> Sweep:
     from volary.driver.sweep import plan
     from volary.run.sweep import FILE, Sweep
 
     folder = next((one for one in (session, Path(arguments.RUNS_FOLDER) / session) if (one / FILE).exists()), None)
     if folder is None:
         refuse_foreign(session, trust=trust)
-        return plan(session, overrides, seeds, name)
-    if overrides or seeds > 1 or name:
-        raise BadInput(f"{folder} is a sweep that is resumed as it is; accepted: no settings, --seeds or --name")
+        return plan(session, overrides, seeds, name, drawn)
+    if overrides or seeds > 1 or drawn or name:
+        raise BadInput(
+            f"{folder} is a sweep that is resumed as it is; accepted: no settings, --seeds, --random or --name"
+        )
     return Sweep.existing(folder)
 
 

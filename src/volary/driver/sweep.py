@@ -26,14 +26,15 @@ LOOK_S = 0.2
 VOLARY = [sys.executable, "-m", "volary"]
 
 
-def plan(file: Path, overrides: Sequence[str], seeds: int, name: str | None) -> Sweep:
+def plan(file: Path, overrides: Sequence[str], seeds: int, name: str | None, drawn: int | None = None) -> Sweep:
     """A new sweep of the session in `file`. Raises BadInput, before anything is made, if any of its runs could not be.
 
     overrides: `a.b=1,2` varies a setting, `a.b=1` is for all. seeds: runs of each combination. name: of the folder.
+    drawn: how many combinations are drawn, of ranges as `a.b=1..2`, too; None: all are trained.
     """
     grid = Grid.read(overrides)
     session = Session.read(file, grid.fixed)
-    members = grid.members(session, seeds)
+    members = grid.members(session, seeds, drawn)
     for values in members.values():
         try:
             check(Session.read(file, [*grid.fixed, *_overrides(values)]))
