@@ -31,7 +31,7 @@ _TRIES = 100  # of each run, to draw a combination that is not there yet
 
 
 @dataclass(frozen=True)
-class Range:
+class ValueRange:
     """Numbers from `low` to `high`, all as likely; their logarithms, if both are above 0 and ten times apart or more.
 
     whole: whole numbers.
@@ -42,7 +42,7 @@ class Range:
     whole: bool
 
     @classmethod
-    def read(cls, text: str) -> Range | None:
+    def read(cls, text: str) -> ValueRange | None:
         """Read `0.001..0.1`; None if it is no range. Raises BadInput for one that is empty."""
         if (found := _RANGE.fullmatch(text)) is None:
             return None
@@ -66,18 +66,18 @@ class Range:
 class Grid:
     """varied: by setting its values, as YAML, or a range, in the order of the command line. fixed: overrides of all."""
 
-    varied: Mapping[str, Sequence[str] | Range]
+    varied: Mapping[str, Sequence[str] | ValueRange]
     fixed: Sequence[str]
 
     @classmethod
     def read(cls, overrides: Sequence[str]) -> Grid:
         """Read `a.b=1,2` and `a.b=1..2` (varied) and `a.b=1` (fixed). Raises SessionError for what is none."""
         problems = Problems()
-        varied: dict[str, Sequence[str] | Range] = {}
+        varied: dict[str, Sequence[str] | ValueRange] = {}
         fixed = []
         for text in overrides:
             name, _, value = text.partition("=")
-            if (between := Range.read(value)) is not None:
+            if (between := ValueRange.read(value)) is not None:
                 varied[name.strip()] = between
                 continue
             values = parse(f"[{value}]", COMMAND_LINE, Path.cwd(), Problems(), numbered=False)
@@ -95,7 +95,7 @@ class Grid:
         many combinations alone, at random, by the session's seed; None: all. session: with the fixed overrides. Raises
         BadInput for too many, or for seeds that are varied in two ways.
         """
-        varied = {name: values for name, values in self.varied.items() if not isinstance(values, Range)}
+        varied = {name: values for name, values in self.varied.items() if not isinstance(values, ValueRange)}
         if drawn is not None:
             if not self.varied:
                 raise BadInput("--random draws values of settings; accepted with it: optimizer.lr=0.001..0.1, or lists")
@@ -131,7 +131,7 @@ class Grid:
         found: dict[tuple[str, ...], None] = {}
         for _ in range(_TRIES * count):
             values = self.varied.values()
-            found[tuple(v.draw(generator) if isinstance(v, Range) else generator.choice(v) for v in values)] = None
+            found[tuple(v.draw(generator) if isinstance(v, ValueRange) else generator.choice(v) for v in values)] = None
             if len(found) == count:
                 break
         return [dict(zip(self.varied, values, strict=True)) for values in found]
