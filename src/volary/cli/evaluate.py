@@ -8,6 +8,7 @@ import click
 
 from volary.cli.command import arguments
 from volary.cli.command.output import remark, say, say_json, say_pairs, say_table
+from volary.errors import BadInput
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 @arguments.overrides
 @arguments.trust
 @arguments.checkpoint
+@arguments.average
 @arguments.as_json
-def evaluate(run: RunDirectory, overrides: tuple[str, ...], trust: bool, which: str | None, as_json: bool) -> None:
+def evaluate(
+    run: RunDirectory, overrides: tuple[str, ...], trust: bool, which: str | None, average: bool, as_json: bool
+) -> None:
     """Measure a checkpoint of RUN on the data that training did not see. The run is not changed.
 
     Settings after RUN replace those of its session; a run of a training loop of your own needs `data.source=...`.
@@ -32,6 +36,8 @@ def evaluate(run: RunDirectory, overrides: tuple[str, ...], trust: bool, which: 
     from volary.session.spec import Session
 
     if isinstance(task := task_of(run), Script):
+        if average:
+            raise BadInput(f"{run.path} is of a training loop of your own; accepted with --average: a run of a session")
         task = task.to_measure(overrides)
     elif overrides:
         task = Session.read(run.session, overrides)
@@ -44,7 +50,7 @@ def evaluate(run: RunDirectory, overrides: tuple[str, ...], trust: bool, which: 
 
     from volary.train import evaluate_run
 
-    metrics = evaluate_run(run, step, remark, task)
+    metrics = evaluate_run(run, step, remark, task, average=average)
     if as_json:
         say_json({"run": str(run.path), "step": step, "metrics": metrics})
         return

@@ -24,19 +24,30 @@ _KNOWN = ("classes", "input_shape")
 @arguments.run
 @arguments.trust
 @arguments.checkpoint
+@arguments.average
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to; default: RUN-step-N.safetensors here.")
 @click.option("--caffe", is_flag=True, help="Write Caffe's files: OUTPUT.caffemodel, and its network as .prototxt.")
 @arguments.as_json
-def export(run: RunDirectory, trust: bool, which: str | None, output: Path | None, caffe: bool, as_json: bool) -> None:
+def export(
+    run: RunDirectory,
+    trust: bool,
+    which: str | None,
+    average: bool,
+    output: Path | None,
+    caffe: bool,
+    as_json: bool,
+) -> None:
     """Copy the weights of a verified checkpoint of RUN to a file of their own. Nothing is overwritten.
 
     If OUTPUT ends in .pt2 or .onnx it is the network itself, for torch.export.load or for ONNX's runtimes.
     """
     refuse_foreign(run.path, run.session, trust=trust)
     if caffe:
-        _export_to_caffe(run, which, output, as_json)
+        _export_to_caffe(run, which, output, as_json, average=average)
         return
     if output is not None and output.suffix in GRAPHS:
+        if average:
+            raise BadInput(f"--output is {output}; accepted with --average: a file of weights, as .safetensors")
         _export_graph(run, which, output, as_json)
         return
 
@@ -53,7 +64,15 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
         raise BadInput(f"{run.path} saved no network called model; accepted: a loop that calls worker.save(model=...)")
     file = new_file(output or Path(f"{run.name}-step-{manifest.step}.safetensors"), "--output")
     folder = Checkpoints(run.checkpoints).path(manifest.step)
-    if WEIGHTS in manifest.files:
+    if average:
+        from volary.train.afterwards import load_model
+        from volary.train.state.weights import weights_content, weights_of
+
+        if outline(run.session).own_loop:
+            raise BadInput(f"{run.path} is of a training loop of your own; accepted with --average: a run of a session")
+        model = load_model(run, manifest.step, average=True)
+        weights = whole(weights_content(weights_of(model.module)))
+    elif WEIGHTS in manifest.files:
         weights = read(folder, manifest, WEIGHTS)
     else:
         from volary.train.state.weights import SavedWeights, weights_content
@@ -65,10 +84,12 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
     if as_json:
         say_json({"run": str(run.path), "step": manifest.step, "file": str(file.absolute()), "bytes": len(weights)})
         return
-    say(f"wrote {file}: the weights of step {manifest.step}, {size(len(weights))}")
+    say(f"wrote {file}: the {'averages' if average else 'weights'} of step {manifest.step}, {size(len(weights))}")
 
 
-def _export_to_caffe(run: RunDirectory, which: str | None, output: Path | None, as_json: bool) -> None:
+def _export_to_caffe(
+    run: RunDirectory, which: str | None, output: Path | None, as_json: bool, *, average: bool
+) -> None:
     """The network as a prototxt file, and its weights as a caffemodel beside it."""
     from volary.monitor.outline import outline
     from volary.run.checkpoint_files.choice import choose
@@ -86,7 +107,7 @@ def _export_to_caffe(run: RunDirectory, which: str | None, output: Path | None, 
     from volary.run.disk import Disk, replace_file
     from volary.train.afterwards import load_model
 
-    model = load_model(run, step)
+    model = load_model(run, step, average=average)
     net = prototxt(model.module, model.samples.input_shape, run.name)
     replace_file(Disk(), weights, written(net))
     replace_file(Disk(), network, in_text(net).encode())

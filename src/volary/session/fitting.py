@@ -32,6 +32,7 @@ group: they are in one of torch. steps together: all workers share each batch. s
 alone. own loop: a loop of one's own trains so."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION = (Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition"))
+AVERAGES = Choice("volary.train.averages")
 OPTIMIZER, SCHEDULE = (Choice(f"volary.train.{room}") for room in ("optimizers", "schedules"))
 
 
@@ -152,6 +153,7 @@ def of_session(session: Session) -> Iterator[Need]:
     if train.precision == "fp16":  # an update is left out if any gradient overflowed
         yield Need("train.precision", train.precision, "whole gradient", "fp32 or bf16")
         yield Need("train.precision", train.precision, "all sums", "fp32 or bf16")
+    yield from _of_average(session)
     for rule in train.freeze:
         if rule.until.unit != "never":
             yield Need("train.freeze", f"until {rule.until}", "steps together", "until=never, or exchange=allreduce")
@@ -221,6 +223,19 @@ def _synchronised(train: Train, strategy: Strategy) -> Iterator[Need]:
         raise SettingError(
             f"{said} partition={name} workers hold parts of one network; accepted: partition=data or sharded, or false"
         )
+
+
+def _of_average(session: Session) -> Iterator[Need]:
+    name = AVERAGES.name_of(type(session.train.average))
+    if name != "none" and session.strategy.consistency.pushes.value != "gradient":
+        model = CONSISTENCY.name_of(type(session.strategy.consistency))
+        raise SettingError(
+            f"train.average is {name}, and with consistency={model} each worker updates parameters of its own; "
+            "accepted: none, or consistency=bsp"
+        )
+    if session.train.average.evaluate:
+        for trait in ("all sums", "steps together"):
+            yield Need("train.average.evaluate", "true", trait, "false, and `volary evaluate RUN --average`")
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:

@@ -82,6 +82,7 @@ class Train:
         Annotated[Any, Choice("volary.train.mixing")], ...
     ] = ()  # how samples are mixed; a batch by one of these
     freeze: tuple[Freeze, ...] = ()  # layers that are not trained, or not yet; the first that fits counts
+    average: Annotated[Any, Choice("volary.train.averages")] = "none"  # of the weights, kept beside them
     parameters: tuple[ParameterFactors, ...] = ()  # factors of rate and decay by name; the first that fits counts
     on_nonfinite: Literal["stop", "skip"] = "stop"  # a NaN or infinite loss ends the run, or its update is left out
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared; also at the end

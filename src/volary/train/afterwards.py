@@ -25,8 +25,8 @@ from volary.train.evaluation import totals
 from volary.train.holding import held_by_workers
 from volary.train.model import Model, build_model
 from volary.train.recording.recorder import Recorder
+from volary.train.state.optimizer_state import load_checkpoint
 from volary.train.state.seeds import kept_generators
-from volary.train.state.weights import SavedWeights, load_weights
 from volary.train.trial import try_session
 from volary.train.trying.worker_memory import WorkerMemory, too_little, worker_memory
 from volary.train.update.precision import check_precision
@@ -96,15 +96,15 @@ def check_session(session: Session) -> Summary:
     )
 
 
-def load_model(directory: RunDirectory, step: int, session: Session | None = None) -> Model:
+def load_model(directory: RunDirectory, step: int, session: Session | None = None, *, average: bool = False) -> Model:
     """The run's network with the weights of the checkpoint of `step`, on the CPU, in evaluation mode.
 
-    session: that says how to make it; None: the run's.
+    session: that says how to make it; None: the run's. average: with their averages. Raises RunError without any.
     """
     with RunReader(directory) as reader:
         begun_with = reader.info().get("data_names", "")
     model = build_model(session or Session.read(directory.session), torch.device("cpu"), begun_with)
-    _load(model.module, directory, step)
+    _load(model.module, directory, step, average=average)
     return model
 
 
@@ -117,9 +117,10 @@ def load_network(directory: RunDirectory, step: int) -> nn.Module:
     return module
 
 
-def _load(module: nn.Module, directory: RunDirectory, step: int) -> None:
+def _load(module: nn.Module, directory: RunDirectory, step: int, *, average: bool = False) -> None:
     checkpoints = Checkpoints(directory.checkpoints)
-    load_weights(module, SavedWeights(checkpoints.path(step), checkpoints.verify(step)))
+    folder, manifest = checkpoints.path(step), checkpoints.verify(step)
+    load_checkpoint(module, folder, manifest, average=average)
     module.eval()
 
 
@@ -128,13 +129,15 @@ def evaluate_run(
     step: int,
     say: Callable[[str], None] = lambda _: None,
     session: Session | None = None,
+    *,
+    average: bool = False,
 ) -> dict[str, float]:
     """The figures of the checkpoint of `step` on the validation data, on the CPU in this process.
 
-    session: that says how, if it is not the run's. say: told what could not be read. Raises DataError if that is more
-    than the session allows.
+    session: that says how, if it is not the run's. say: told what could not be read. average: of the averages of its
+    weights. Raises DataError if more could not be read than the session allows, and RunError without averages.
     """
-    model = load_model(directory, step, session)
+    model = load_model(directory, step, session, average=average)
     share = model.session.data.skip_corrupt
 
     batches = ValidationBatches(model, report=lambda _, reason: say(reason))()

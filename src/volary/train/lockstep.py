@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import isfinite, nan
@@ -305,8 +305,9 @@ class Lockstep:
 
     @contextmanager
     def _as_saved(self) -> Iterator[bool]:
-        """The network as a checkpoint would have it: with all updates, and rank 0's buffers."""
-        with self._consensus(), buffers_of_first(self.network.flow.module, self.group):
+        """The network as a checkpoint would have it, or the average of it: with all updates, and rank 0's buffers."""
+        averaged = self.network.update.averaged() if self.session.train.average.evaluate else nullcontext()
+        with self._consensus(), buffers_of_first(self.network.flow.module, self.group), averaged:
             yield True
 
     def _save(self, metric: float | None = None, *, last: bool) -> None:

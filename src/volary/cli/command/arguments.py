@@ -112,6 +112,7 @@ quiet = click.option("--quiet", "-q", is_flag=True, help="Only the last line, an
 log = click.option(
     "--log", multiple=True, metavar="LOGGER", help="Copy the run to a logger meanwhile (see `volary log`)."
 )
+average = click.option("--average", is_flag=True, help="Of the averages of the weights, which train.average keeps.")
 checkpoint = click.option(
     "--checkpoint",
     "which",

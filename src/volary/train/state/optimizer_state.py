@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.errors import RunError
+from volary.exchange.gradients.plan import laid_out_as
+from volary.naming import named_parameters
 from volary.sharding.blocks import TensorBlock
 from volary.sharding.ranges import Range
 from volary.train.state.state_file import unpacked
+from volary.train.state.weights import SavedWeights, load_weights
+from volary.train.update.averaging import AVERAGE
 from volary.train.update.optimizer_rule import PartState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from torch import nn
 
     from volary.run.checkpoints import Manifest
 
@@ -121,6 +127,35 @@ class OptimizerState:
             whole = self.of(Range(name, 0, prod(block.shape)))
             each = {key: block.taken_from(entry.view(block.shape)).flatten() for key, entry in whole.each.items()}
             yield PartState(own, each, whole.whole)
+
+
+def load_checkpoint(module: nn.Module, folder: Path, manifest: Manifest, *, average: bool) -> None:
+    """Set the module's parameters and buffers to those in the checkpoint in `folder`. average: to their averages.
+
+    Raises RunError as `load_weights` and `load_averages`.
+    """
+    load_weights(module, SavedWeights(folder, manifest))
+    if average:
+        load_averages(module, folder, manifest)
+
+
+@torch.no_grad()
+def load_averages(module: nn.Module, folder: Path, manifest: Manifest) -> None:
+    """Set the module's parameters to the averages in the checkpoint in `folder`, where it has some.
+
+    Buffers, and parameters that were never updated, stay as they are. Raises RunError if there are none.
+    """
+    state, found = OptimizerState.read(folder, manifest), 0
+    for name, parameter in named_parameters(module):
+        each = state.of(Range(name, 0, parameter.numel())).each
+        if AVERAGE in each:
+            found += 1
+            parameter.copy_(laid_out_as(parameter, each[AVERAGE]))
+    if not found:
+        raise RunError(
+            f"{folder}: the checkpoint has no averages of weights; accepted with --average: a run with train.average, "
+            "of a step after its start"
+        )
 
 
 def _between(known: Sequence[PartState], wanted: Range, *, copied: bool) -> PartState:

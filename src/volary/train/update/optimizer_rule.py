@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as
+from volary.train.update.averaging import AVERAGE, AVERAGED, Averages
 from volary.train.update.parameter_factors import LR_FACTOR
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class SliceOptimizer:
         self.optimizer, self._build = build(self._values), build
         self._begins_with_state = bool(self.optimizer.state)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
+        self.averages = Averages(self._values)
 
     def change_rate(self, lr: float) -> None:
         """Set the learning rate before any schedule to `lr`."""
@@ -130,6 +132,9 @@ class SliceOptimizer:
         entries = {
             numbers[id(values)]: state_as(state.of(part, copied=copied), values) for part, values in self.parts.items()
         }
+        for values in self.parts.values():
+            own_state = entries[numbers[id(values)]]
+            self.averages.restore(values, own_state.pop(AVERAGE, None), own_state.pop(AVERAGED, 0))
         if self._begins_with_state and not all(entries.values()):  # some were not updated before, as they were frozen
             fresh = self._build(self._values).state
             entries = {number: one or dict(fresh[own[number]]) for number, one in entries.items()}
@@ -151,6 +156,9 @@ class SliceOptimizer:
                 each[key] = in_memory_order(entry)
             else:
                 whole[key] = entry.clone()
+        if (found := self.averages.of(values)) is not None:
+            average, whole[AVERAGED] = found
+            each[AVERAGE] = in_memory_order(average.clone() if copied else average)
         return PartState(part, each, whole)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_
@@ -12,6 +13,7 @@ from volary.server.roster.plateau import Plateau
 from volary.server.update_rule import SliceUpdate
 from volary.sharding.ranges import Range
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.update.averaging import Averaging
 from volary.train.update.by_slices import by_number
 from volary.train.update.optimizer_rule import OptimizerRule
 from volary.train.update.part_norm import PartNorm
@@ -36,8 +38,8 @@ class Update:
     It says to its slices how they are updated; see `volary.train.update.optimizer_rule.Updating`.
     named: the trained parameters. steps: the run's planned steps, which some schedules need. build: an optimiser of
     parameters, first given their names and then the tensors. elementwise: the rule's own promise that each value's
-    update depends on its own gradient and state alone. lr: the learning rate of the newest step. plateau: what
-    evaluations have made of it.
+    update depends on its own gradient and state alone. steps_per_epoch: for averages of what it updates. lr: the
+    learning rate of the newest step. plateau: what evaluations have made of it.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Update:
         steps: int,
         build: Callable[[Sequence[str]], Callable[[list[Tensor]], Optimizer]],
         elementwise: bool,
+        steps_per_epoch: int = 1,
     ) -> None:
         self._schedule, self._settings, self._precision, self._steps = schedule, settings, precision, steps
         self._build, self.elementwise, self.clip_value = build, elementwise, settings.clip_value
@@ -62,6 +65,7 @@ class Update:
         self.lr, self._factor = 0.0, 1.0
         self._norm: PartNorm | None = None
         self.plateau = Plateau()
+        self._averaging, self._done = Averaging.of(settings, steps_per_epoch), 0
 
     def hold_parts(self, holdings: Holdings, parts: PartGroup) -> None:
         """From now on these are parts of parameters, and other workers have the rest. Raises SettingError if the rule
@@ -116,6 +120,7 @@ class Update:
 
     def prepare(self, step: int) -> None:
         """Set the learning rate of the step after `step` finished ones."""
+        self._done = step + 1
         self._factor = self._schedule.factor(step, self._steps) * self.plateau.factor
         self.lr = self.base_lr * self._factor
 
@@ -145,6 +150,21 @@ class Update:
         if self._settings.clip_norm is not None and not self._divided:
             self._clip(one.parts, self._settings.clip_norm)
         one.step(self._factor, self._precision.step)
+        if self._averaging is not None:
+            one.averages.take(self._averaging.after(self._done))
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Lend the parameters their averages, where there are some; all updates are done."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for one in self._rule.optimizers.values():
+            one.averages.swap()
 
     def _clip(self, parts: Mapping[Range, Tensor], most: float) -> None:
         if self._norm is None:

@@ -81,7 +81,7 @@ def update_of(model: Model, precision: Precision, steps: int, steps_per_epoch: i
     if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
     paced = schedule if feed is None else Paced(schedule, feed)
-    return Update(trained, paced, model.session.train, precision, steps, *update_rule(model.session))
+    return Update(trained, paced, model.session.train, precision, steps, *update_rule(model.session), steps_per_epoch)
 
 
 def training(

@@ -12,6 +12,7 @@ from volary.server.protocol.messages import Rate
 from volary.session.changing import planned_steps
 from volary.sharding.epochs import Epochs
 from volary.train.model import update_rule
+from volary.train.update.averaging import Averaging
 from volary.train.update.session_schedule import schedule_of
 
 if TYPE_CHECKING:
@@ -79,16 +80,19 @@ class SessionUpdating:
     def __init__(self, session: Session, clock: Clock, rates: RateChanges) -> None:
         self._build, self.elementwise = update_rule(session)
         self.clip_value, self._clock, self._rates = session.train.clip_value, clock, rates
+        self._averaging = Averaging.of(session.train, clock.epochs.steps)
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
         return self._build(names)
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
-        """Step with the learning rate that is due."""
+        """Step with the learning rate that is due, and let the average take in what came of it."""
         rate = self._rates.at(update.samples)
         if rate.lr is not None:
             one.change_rate(rate.lr)
         one.step(self._clock.factor(update.samples) * rate.factor)
+        if self._averaging is not None:
+            one.averages.take(self._averaging.after(self._clock.step(max(0, update.samples - 1)) + 1))
 
 
 class BufferRule:
