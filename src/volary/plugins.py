@@ -22,7 +22,8 @@ class Room:
     protocol: "module:class", whose public members every plug-in has. by_pattern: "module:class" of what holds several
     plug-ins by pattern, as its `parts`, if the setting may be such a mapping. moved: names that were here, and the
     package that has them now. aliases: other names, each for a plug-in and some of its settings. by_setting: plug-ins
-    that are meant by a mapping without a name that has a setting called as they are.
+    that are meant by a mapping without a name that has a setting called as they are. by_prefix: plug-ins that are meant
+    by a name with theirs in front, as "timm:resnet26": what is behind the colon is their setting `model`.
     """
 
     package: str
@@ -33,6 +34,7 @@ class Room:
     moved: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
     by_setting: tuple[str, ...] = ()
+    by_prefix: tuple[str, ...] = ()
 
     def names(self) -> list[str]:
         """All plug-ins there are, by listing the folder: nothing of them is imported."""
@@ -41,6 +43,9 @@ class Room:
 
     def unfolded(self, name: str) -> tuple[str, Mapping[str, Any]]:
         """The plug-in's own name, and the settings that `name` gives it, if it is an alias; else `name`, and none."""
+        prefix, _, model = name.partition(":")
+        if prefix in self.by_prefix and model:
+            return prefix, {"model": model}
         return self.aliases.get(name, (name, {}))
 
     def load(self, name: str) -> Any:

@@ -22,6 +22,7 @@ _BEST = "the best value so far was measured with it"
 FIXED = {
     "network": "the checkpoint holds the parameters of another network",
     "network.depth": "the checkpoint holds the parameters of another network",
+    "network.model": "the checkpoint holds the parameters of another network",
     "network.caffe": "the checkpoint holds the parameters of another network",
     "network.weights": _BEGUN,
     "network.weights.path": _BEGUN,

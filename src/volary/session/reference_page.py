@@ -71,7 +71,8 @@ def page() -> str:
 def _room(path: str, choice: Choice) -> str:
     room = choice.open()
     planned = f"\n\nPlanned, and refused until then: {', '.join(room.planned)}." if room.planned else ""
-    short = "; ".join(f"`{name}` for `{flow({'name': one} | dict(of))}`" for name, (one, of) in room.aliases.items())
+    names = dict(room.aliases) | {f"{one}:NAME": room.unfolded(f"{one}:NAME") for one in room.by_prefix}
+    short = "; ".join(f"`{name}` for `{flow({'name': one} | dict(of))}`" for name, (one, of) in names.items())
     planned += f"\n\nShort names: {short}." if short else ""
     own = ", or your own" if choice.user else ""
     parts = [f"## {path}: a name of `{choice.room}`{own}\n\n{room_summary(choice)}{planned}\n"]

@@ -49,7 +49,7 @@ def stem(task: Task) -> str:
     settings = task.settings()
     network = str(settings.get("network.name") or settings["network"])
     if ":" not in network:  # of the zoo
-        network += str(settings.get("network.depth", ""))
+        network = str(settings.get("network.model", network)) + str(settings.get("network.depth", ""))
     source = str(settings.get("data.source.name") or settings["data.source"])
     return f"{_plain(network)}-{_of_files(settings) or _plain(source)}"
 

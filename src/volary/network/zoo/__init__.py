@@ -6,5 +6,10 @@ _DEPTHS = {"resnet": (18, 34, 50, 101, 152), "vgg": (11, 13, 16, 19)}  # each ha
 _NAMES = {f"{name}{depth}": (name, {"depth": depth}) for name, depths in _DEPTHS.items() for depth in depths}
 
 ROOM = Room(
-    __name__, "NETWORK", protocol="volary.network.zoo._base:Network", aliases=_NAMES, by_setting=("layers", "caffe")
+    __name__,
+    "NETWORK",
+    protocol="volary.network.zoo._base:Network",
+    aliases=_NAMES,
+    by_setting=("layers", "caffe"),
+    by_prefix=("timm", "torchvision"),
 )
