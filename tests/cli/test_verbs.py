@@ -139,7 +139,7 @@ def test_export_copies_the_weights_of_the_checkpoint_that_is_meant(which, step, 
     assert f"step {step}" in said.out
     assert labels == {
         "format": "pt",
-        "network": "{name: lenet, input_shape: null, classes: null}",
+        "network": "{name: lenet, input_shape: null, classes: null, weights: null}",
         "step": str(step),
         "classes": "10",
         "input_shape": "1,28,28",

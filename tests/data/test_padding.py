@@ -23,7 +23,7 @@ from volary.data.sources.images import Images
 from volary.data.sources.synthetic import Synthetic
 from volary.data.sources.text import Text
 from volary.errors import DataError, SettingError
-from volary.network.criteria.classification import Classification
+from volary.network.losses.cross_entropy import CrossEntropy
 from volary.sharding.samples import SampleShare
 
 
@@ -126,7 +126,7 @@ def test_lines_of_text_are_samples_with_targets_one_on(tmp_path: Path):
 
 
 def test_what_is_filled_up_counts_neither_for_the_loss_nor_for_accuracy():
-    criterion = Classification(0.0, 0.3, "accuracy")
+    criterion = CrossEntropy().build()
     torch.manual_seed(0)
     scores, target = torch.randn(2, 3, 4), torch.tensor([[1, 2, 3], [0, 1, 2]])
     short, cut = scores.clone(), target.clone()

@@ -25,7 +25,7 @@ strategy: {workers: 0}
     assert refusal(write(text), ["strategy.bucket_mb=-1", "optimizer.lr=fast"]).splitlines() == [
         "session.yaml:2:36: data.batch_size: is 'no'; accepted: a whole number",
         "session.yaml:2:40: data.shufle: unknown; did you mean 'shuffle'? "
-        "Known: source, batch_size, batch, shuffle, pad, cache, skip_corrupt",
+        "Known: source, batch_size, batch, shuffle, split, folds, fold, sampling, pad, cache, skip_corrupt",
         "session.yaml:5:3: optimizer.lrr: unknown; did you mean 'lr'? "
         "Known: lr, momentum, dampening, weight_decay, nesterov",
         "command line: optimizer.lr: is 'fast'; accepted: a number",

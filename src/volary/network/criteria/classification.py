@@ -62,8 +62,8 @@ class Classification:
         if not isinstance(output, Tensor):
             answer, *others = (self(each, target) for each in output)
             return torch.stack([answer, *(self.auxiliary_weight * other for other in others)]).sum()
-        if target.is_floating_point():
-            return self._of_shares(output, target)
+        if _are_shares(target):
+            return self._of_shares(classes_last(output, ()), target)
         samples, target = len(target), self._kept(target)
         if output.dim() > 2:
             output, target = classes_last(output, tuple(target.shape[1:])).flatten(0, -2), target.flatten()
@@ -94,7 +94,7 @@ class Classification:
 
     def counted(self, target: Tensor) -> float:
         """The targets that are not ignored, each with the weight of its class."""
-        if target.is_floating_point():
+        if _are_shares(target):
             return float(self._of_each(target).sum())
         return float(self._worth(self._kept(target)))
 
@@ -149,6 +149,10 @@ class Classification:
             only_ignored = self._ignore_index + 1 == classes  # the highest label, of which there is no score
             if classes and shape[-1] < classes and not only_ignored:
                 raise SettingError(f"network {network!r} gives {shape[-1]} outputs but the data has {classes} classes")
+
+
+def _are_shares(target: Tensor) -> bool:
+    return target.is_floating_point() and target.dim() == 2
 
 
 def classes_last(scores: Tensor, target_shape: tuple[int, ...]) -> Tensor:

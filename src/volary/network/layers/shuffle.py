@@ -23,7 +23,9 @@ class ShuffleLayer(LayerKind):
             raise SettingError(f"groups is {self.groups}; accepted: a whole number from 1")
 
     def shapes(self, given: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        if not given[0] or given[0][0] % self.groups:
+        if len(given[0]) < 2:
+            raise SettingError(f"takes (channels, ...) with axes behind the channels; it was given {given[0]}")
+        if given[0][0] % self.groups:
             raise SettingError(f"groups is {self.groups}; accepted: what divides the {given[0][0]} channels")
         return (given[0],)
 
