@@ -175,10 +175,8 @@ def test_settings_of_every_network_are_read_without_torch() -> None:
     script = (
         "import sys; from volary.network import losses, zoo\n"
         "rooms = [(room.ROOM, name) for room in (zoo, losses) for name in room.ROOM.names()]\n"
-        "bare = [one for one in rooms if one[1] not in (*one[0].by_setting, *one[0].by_prefix, 'weighted')]
-"
-        "made = [room.load(name)() for room, name in bare]
-"
+        "bare = [one for one in rooms if one[1] not in (*one[0].by_setting, *one[0].by_prefix, 'weighted')]\n"
+        "made = [room.load(name)() for room, name in bare]\n"
         "assert len(made) > 12; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
