@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,3 +23,13 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None
             make(draft)
             draft.rename(folder)
     return folder
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[], Any]) -> Any:
+    """What `make` returns: the processes of this run of pytest all have what the first of them was given."""
+
+    def keep(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "it").write_bytes(pickle.dumps(make()))
+
+    return pickle.loads((once(factory, name, keep) / "it").read_bytes())

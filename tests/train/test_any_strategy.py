@@ -31,6 +31,7 @@ WORDS: Mapping[str, Sequence[Any]] = {
     # which need several nodes no check can know; that they are refused is tested with the routes
     "route": ["auto", "shared", *(name for name in ROUTES.names() if not ROUTES.load(name)().refusal(HERE))],
     "topology": [None],
+    "outer": [None, {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}],
     "servers": [1],  # those beside workers are processes of their own: tests/train/test_served.py
     "allow": [(), ("onebit",), ("int8", "topk"), ("none",), ("factors",)],
 }

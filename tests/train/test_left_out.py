@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from _once import made_once
 from _workers import Workers
 from train._served import served
 from train._training import OVERLAPPED, Quick, made, started
@@ -84,7 +85,7 @@ def left(rank: int, world_size: int) -> dict[tuple[str, str, str], Any]:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Sequence[dict[tuple[str, str, str], Any]]:
     """What each rank found."""
-    return Workers(tmp_path_factory.mktemp("workers"))(2, left)
+    return made_once(tmp_path_factory, "left-out", lambda: Workers(tmp_path_factory.mktemp("workers"))(2, left))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -168,7 +169,11 @@ def left_to_servers(rank: int, world_size: int) -> dict[tuple[str, str], Any]:
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Sequence[dict[tuple[str, str], Any]]:
     """What each rank found."""
-    return Workers(tmp_path_factory.mktemp("workers"))(WORKERS + 1, left_to_servers)
+    return made_once(
+        tmp_path_factory,
+        "left-out-over-servers",
+        lambda: Workers(tmp_path_factory.mktemp("workers"))(WORKERS + 1, left_to_servers),
+    )
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -6,6 +6,7 @@ import ast
 import inspect
 import io
 import tokenize
+from functools import cache
 from textwrap import dedent
 
 
@@ -13,12 +14,16 @@ def comments_of(cls: type) -> dict[str, str]:
     """Field name to the comment on the field's own lines."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
-        try:
-            source = dedent(inspect.getsource(base))
-        except (OSError, TypeError):
-            continue
-        found.update(_in_source(source))
+        found |= _of_class(base)
     return found
+
+
+@cache  # a base has many heirs
+def _of_class(cls: type) -> dict[str, str]:
+    try:
+        return _in_source(dedent(inspect.getsource(cls)))
+    except (OSError, TypeError):
+        return {}
 
 
 def _in_source(source: str) -> dict[str, str]:
