@@ -139,7 +139,7 @@ def test_a_finished_run_whose_last_checkpoint_is_gone_is_trained_to_its_end_agai
         resume(directory, NoWatcher())
 
 
-@pytest.mark.parametrize("damage", ["a file", "the manifest"])
+@pytest.mark.parametrize("damage", [pytest.param("a file", marks=pytest.mark.slow), "the manifest"])
 def test_a_finished_run_whose_last_checkpoint_is_damaged_is_trained_to_its_end_again(directory, damage):
     assert resume(directory, NoWatcher(), ["train.steps=7"]).step == 7
     last = Checkpoints(directory.checkpoints).path(7)

@@ -111,6 +111,7 @@ def train_dropping(rank: int, world_size: int, strategy: dict[str, Any]) -> Trai
     return trained(rank, world_size, dropping({"workers": world_size, **strategy}), disk=Quick())
 
 
+@pytest.mark.slow  # stages equal one device above
 def test_dropout_draws_the_same_wherever_stages_begin_and_a_network_in_stages_is_measured(workers):
     """A rest of a batch has one sample: fewer than there are micro-batches."""
     strategy = {"partition": {"name": "pipeline", "micro_batches": 3, "schedule": "gpipe"}}

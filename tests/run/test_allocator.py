@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(("wanted", "asked"), [(None, True), ("0", False)])
+@pytest.mark.parametrize(("wanted", "asked"), [(None, True), pytest.param("0", False, marks=pytest.mark.slow)])
 def test_large_tensors_lie_where_huge_pages_were_asked_for_unless_the_user_says_otherwise(wanted, asked):
     environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
     environment |= {} if wanted is None else {"THP_MEM_ALLOC_ENABLE": wanted}

@@ -70,7 +70,10 @@ def test_an_evaluation_on_other_data_numbers_classes_as_the_run_does(monkeypatch
         evaluate_run(run, 4, session=session(table("narrow.csv", columns="a"), "narrow.csv"))
 
 
-@pytest.mark.parametrize("strategy", [{}, {"exchange": "server"}], ids=["allreduce", "server"])
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param({}, id="allreduce"), pytest.param({"exchange": "server"}, id="server", marks=pytest.mark.slow)],
+)
 def test_a_resumed_run_reads_its_columns_by_name_and_refuses_other_classes(strategy, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     run = trained(strategy=strategy)

@@ -129,6 +129,7 @@ def over_servers(rank: int, world_size: int) -> list[list[str]]:
     return found
 
 
+@pytest.mark.slow  # it is told without servers, too
 def test_over_servers_a_codec_that_no_layer_takes_is_told(workers):
     (small, large), *others = workers(3, over_servers)
     assert [text for text in small if "no effect" in text] == [

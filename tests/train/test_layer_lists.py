@@ -86,6 +86,7 @@ def test_two_workers_equal_one(workers: Any) -> None:
             assert_equal(one.parameters, alone(name), (name, way))
 
 
+@pytest.mark.slow  # servers keep whatever network there is
 def test_a_worker_and_a_server_equal_one_device(workers: Any) -> None:
     kept, _ = workers(2, over_a_server)
     for name in NETWORKS:

@@ -69,7 +69,14 @@ def count(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Any
     return found
 
 
-@pytest.mark.parametrize(("world_size", "strategy"), [(2, {}), (3, {}), (3, {"codec": "factors"})])
+@pytest.mark.parametrize(
+    ("world_size", "strategy"),
+    [
+        pytest.param(2, {}, marks=pytest.mark.slow),
+        (3, {}),
+        pytest.param(3, {"codec": "factors"}, marks=pytest.mark.slow),
+    ],
+)
 def test_what_a_loop_counts_is_what_one_process_counts_and_learns(workers, world_size, strategy):
     (alone,) = workers(1, count, {})
     for found in workers(world_size, count, strategy):

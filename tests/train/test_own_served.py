@@ -224,7 +224,7 @@ AMONG_BATCHES, LAST_OF_EPOCH, BETWEEN_EPOCHS = 8, 12, -12
 @pytest.mark.parametrize(
     ("strategy", "leave", "processes"),
     [
-        ({}, AMONG_BATCHES, 0),
+        pytest.param({}, AMONG_BATCHES, 0, marks=pytest.mark.slow),
         ({}, AMONG_BATCHES, 1),
         pytest.param({"codec": "onebit"}, LAST_OF_EPOCH, 0, marks=pytest.mark.slow),
         pytest.param({}, BETWEEN_EPOCHS, 0, marks=pytest.mark.slow),

@@ -234,7 +234,11 @@ def each(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Stat
 
 @pytest.mark.parametrize(
     ("world_size", "strategy"),
-    [(2, {}), (2, {"codec": "factors"}), pytest.param(3, OVERLAPPED, marks=pytest.mark.slow)],
+    [
+        pytest.param(2, {}, marks=pytest.mark.slow),
+        (2, {"codec": "factors"}),
+        pytest.param(3, OVERLAPPED, marks=pytest.mark.slow),
+    ],
 )
 def test_gradients_are_those_of_one_process_whenever_they_are_used(workers, world_size, strategy):
     (alone,) = workers(1, each, {})
