@@ -176,6 +176,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Sequence[dict[tuple[str, s
     )
 
 
+@pytest.mark.slow  # thirty runs; test_updates_by_positions.py has the models
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("model", SERVED)
 def test_so_it_is_over_servers(kept, tmp_path, monkeypatch, codec, model):
