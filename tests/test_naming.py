@@ -120,6 +120,7 @@ def in_two_lives(rank: int, world_size: int) -> Any:
     return whole, found, sorted(saved)
 
 
+@pytest.mark.slow  # over servers it is resumed below
 def test_a_run_is_resumed_bit_for_bit_with_its_codec_when_the_network_is_wrapped_otherwise(workers):
     for whole, found, names in workers(2, in_two_lives):
         assert names == sorted(Net().state_dict())

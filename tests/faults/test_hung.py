@@ -43,6 +43,7 @@ def test_stopped_worker_is_suspected_then_given_up_while_the_other_sits_in_the_e
     assert ended.err.endswith(": volary resume it\n")
 
 
+@pytest.mark.slow  # a stopped worker is given up above
 def test_endless_loop_that_others_wait_for_is_given_up_at_its_bound_with_the_users_line(launch):
     run = launch("train", session(fault="loop", at=9, stuck_after_s=3))
     warning = suspect(run)

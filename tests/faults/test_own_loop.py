@@ -51,6 +51,7 @@ def test_code_between_steps_that_takes_longer_than_any_silence_may_goes_on():
         assert run.ended().status == 0, run.text()
 
 
+@pytest.mark.slow  # tests/train/test_own_loop.py names such a rank
 def test_rank_with_fewer_steps_is_named_and_no_link_is_suspected():
     with running(*script("pass", steps="20 - worker.rank", suspect_after_s=1, give_up_after_s=2)) as run:
         ended = run.ended()

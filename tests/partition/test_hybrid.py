@@ -64,7 +64,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
         return train_all(0, 1)
 
 
-@pytest.mark.parametrize("world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
+@pytest.mark.slow  # a mesh of such replicas equals one device in test_mesh.py
+@pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_cut_layers_of_workers_with_samples_of_their_own_equal_one_device(workers, alone, world_size):
     for rank, found in enumerate(workers(world_size, train_all)):
         for name, one in sessions().items():

@@ -75,6 +75,7 @@ def push_ones(rank: int, world_size: int, address: str, key_file: Path) -> float
     return 19.0
 
 
+@pytest.mark.slow  # tests/server/test_host.py counts pushes
 def test_asynchronous_pushes_are_all_applied_once(workers, asynchronous):
     pushed = sum(workers(3, push_ones, *asynchronous))
     with volary.store.connect(*asynchronous, worker=1) as store:

@@ -144,6 +144,7 @@ def judge(found: dict[str, str], strategy: str) -> None:
     assert {name: said for name, said in found.items() if said and name not in refused} == {}
 
 
+@pytest.mark.slow  # each feature is resumed by a test of its own
 def test_a_handful_of_features_is_resumed_bit_for_bit_by_two_workers(workers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for found in workers(2, all_tried, "bsp", HANDFUL):

@@ -85,6 +85,7 @@ def go_on(rank: int, world_size: int, folder: str) -> dict[tuple[str, str], Trai
     return found
 
 
+@pytest.mark.slow  # test_tensor.py goes on from other cuts
 def test_other_numbers_of_workers_other_levels_and_replicas_continue_from_shares_and_these_from_them(workers, tmp_path):
     folder = str(tmp_path / "left")
     Path(folder).mkdir()

@@ -62,7 +62,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
         return train_all(0, 1)
 
 
-@pytest.mark.parametrize("world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
+@pytest.mark.slow  # those that gather parameters, too, do in test_gathered.py
+@pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_n_workers_that_keep_shares_equal_one_device_over_20_steps(workers, alone, world_size):
     for rank, found in enumerate(workers(world_size, train_all)):
         for name, one in alone.items():
