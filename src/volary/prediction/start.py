@@ -87,9 +87,9 @@ def predict(
     settings: PredictionSettings,
     say: Callable[[str], None] = lambda _: None,
 ) -> Predictions:
-    """Predict from a file, a folder or a tensor (n, ...). say: told of checkpoints that are not whole.
+    """Predict from a file, a folder or a tensor (n, ...).
 
-    output: a new file; None: values are kept in memory. Raises BadInput for what does not fit.
+    output: a new file; None: values are kept in memory. say: called for each checkpoint that is not whole. Raises BadInput for what does not fit.
     """
     if output is not None:
         refuse_output(output)

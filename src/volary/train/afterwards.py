@@ -134,7 +134,7 @@ def evaluate_run(
 ) -> dict[str, float]:
     """The figures of the checkpoint of `step` on the validation data, on the CPU in this process.
 
-    session: that says how, if it is not the run's. say: told what could not be read. average: of the averages of its
+    session: that says how, if it is not the run's. say: what could not be read. average: of the averages of its
     weights. Raises DataError if more could not be read than the session allows, and RunError without averages.
     """
     model = load_model(directory, step, session, average=average)

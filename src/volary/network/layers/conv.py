@@ -39,11 +39,7 @@ class ConvLayer(LayerKind):
             raise SettingError(f"padding is 'same' and stride is {self.stride}; accepted: a stride of 1")
 
     def shapes(self, given: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        sides, channels = spatial(given[0]), number(self.channels)
-        if given[0][0] % self.groups or channels % self.groups:
-            raise SettingError(
-                f"has {given[0][0]} channels in and {channels} out; accepted: multiples of groups, {self.groups}"
-            )
+        sides, channels = spatial(given[0]), self.channels_of(given[0])
         kernel, stride, dilation = (
             each(name, getattr(self, name), len(sides)) for name in ("kernel", "stride", "dilation")
         )
@@ -52,11 +48,17 @@ class ConvLayer(LayerKind):
         padding = each("padding", self.padding, len(sides))
         return ((channels, *after_windows(sides, kernel, stride, padding, dilation)),)
 
-    def build(self, given: tuple[Shape, ...]) -> nn.Module:
-        from torch import nn
+    def channels_of(self, given: Shape) -> int:
+        """The channels of the output. Raises SettingError if the groups do not divide them, or those of the input."""
+        channels = number(self.channels)
+        if given[0] % self.groups or channels % self.groups:
+            raise SettingError(
+                f"has {given[0]} channels in and {channels} out; accepted: multiples of groups, {self.groups}"
+            )
+        return channels
 
-        kinds: tuple[Any, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-        made: nn.Module = kinds[len(given[0]) - 2](
+    def build(self, given: tuple[Shape, ...]) -> nn.Module:
+        made: nn.Module = self.modules()[len(given[0]) - 2](
             given[0][0],
             number(self.channels),
             self.kernel,
@@ -67,6 +69,12 @@ class ConvLayer(LayerKind):
             bias=self.bias,
         )
         return made
+
+    def modules(self) -> tuple[Any, ...]:
+        """The classes for one, two and three axes."""
+        from torch import nn
+
+        return nn.Conv1d, nn.Conv2d, nn.Conv3d
 
     def fill(self, module: nn.Module) -> None:
         self.weight_filler.fill(module.weight)

@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 from volary.errors import SettingError
-from volary.network.layers._base import Count, LayerKind, Shape, number
-from volary.network.operations.windows import Sizes, each, refuse_below, spatial
-from volary.session.reading.choice import Choice
-
-if TYPE_CHECKING:
-    from torch import nn
+from volary.network.layers._base import Shape
+from volary.network.layers.conv import ConvLayer
+from volary.network.operations.windows import Sizes, each, spatial
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeconvLayer(LayerKind):
+class DeconvLayer(ConvLayer):
     """(channels, ...) to (`channels`, ...); the weight is (channels before, channels / groups, kernel...)."""
 
-    channels: Count  # of the output
-    kernel: Sizes  # size of a window; a number, or one for each axis
     stride: Sizes = 1  # steps from one window to the next, in the output
     padding: Sizes = 0  # values that are cut off each side of the output
-    dilation: Sizes = 1  # steps from one value of a window to the next
-    groups: int = 1  # parts of the channels, each with its own share of the outputs
-    bias: bool = True  # whether a bias is added
-    weight_filler: Annotated[Any, Choice("volary.network.fillers")] = "default"  # first values of the weight
-    bias_filler: Annotated[Any, Choice("volary.network.fillers")] = "default"  # first values of the bias
-
-    def check(self) -> None:
-        for name in ("kernel", "stride", "dilation", "groups"):
-            refuse_below(name, getattr(self, name), 1)
-        if isinstance(self.channels, int):
-            refuse_below("channels", self.channels, 1)
-        refuse_below("padding", self.padding, 0)
 
     def shapes(self, given: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        sides, channels = spatial(given[0]), number(self.channels)
-        if given[0][0] % self.groups or channels % self.groups:
-            raise SettingError(
-                f"has {given[0][0]} channels in and {channels} out; accepted: multiples of groups, {self.groups}"
-            )
+        sides, channels = spatial(given[0]), self.channels_of(given[0])
         names = ("kernel", "stride", "padding", "dilation")
         settings = zip(*(each(name, getattr(self, name), len(sides)) for name in names), strict=True)
         found = []
@@ -50,26 +29,10 @@ class DeconvLayer(LayerKind):
             raise SettingError(f"makes sides of {tuple(found)}: padding, {self.padding}, cuts off all")
         return ((channels, *found),)
 
-    def build(self, given: tuple[Shape, ...]) -> nn.Module:
+    def modules(self) -> tuple[Any, ...]:
         from torch import nn
 
-        kinds: tuple[Any, ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-        made: nn.Module = kinds[len(given[0]) - 2](
-            given[0][0],
-            number(self.channels),
-            self.kernel,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            bias=self.bias,
-        )
-        return made
-
-    def fill(self, module: nn.Module) -> None:
-        self.weight_filler.fill(module.weight)
-        if self.bias:
-            self.bias_filler.fill(module.bias)
+        return nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
 
 
 LAYER = DeconvLayer

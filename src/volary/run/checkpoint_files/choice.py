@@ -13,7 +13,8 @@ from volary.run.directory import RunDirectory
 def choose(directory: RunDirectory, which: str | None, say: Callable[[str], None]) -> Manifest:
     """The verified checkpoint that `best`, `last`, a step or None means. Raises RunError if it is not there or damaged.
 
-    None: the best one, or the newest whole one where nothing was measured. say: told of those that are not whole.
+    None: the best one, or the newest whole one where nothing was measured. say: called with a line for each that is not
+    whole.
     """
     checkpoints = Checkpoints(directory.checkpoints)
     if which == "last":

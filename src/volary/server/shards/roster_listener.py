@@ -118,7 +118,7 @@ class RosterListener:
 class RosterOrders:
     """Hears the roster for a host, until the run ends. write: writes what is kept of a snapshot to a draft.
 
-    changed: told of another learning rate.
+    changed: called with a new learning rate.
     """
 
     def __init__(
