@@ -1,5 +1,35 @@
-"""Spark as `make engines` installs it, for programs that tests start."""
+"""Spark as `make engines` installs it, and programs that tests start with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from engine.conftest import spark
 
-__all__ = ["spark"]
+__all__ = ["said_by", "spark"]
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture
+def said_by(spark: None) -> Callable[[str], Any]:
+    """Runs a program's text in a process of its own; what it prints last, as JSON."""
+
+    def run(program: str) -> Any:
+        Path("program.py").write_text(program)
+        variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ["PYTHONPATH"]])}
+        variables |= {"PYSPARK_PYTHON": sys.executable}
+        ended = subprocess.run(
+            [sys.executable, "program.py"], env=variables, capture_output=True, text=True, timeout=380, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout.splitlines()[-1])
+
+    return run

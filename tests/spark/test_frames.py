@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = """\
 import json
 
@@ -48,15 +41,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow  # starts Spark
-def test_functions_map_reduce_and_aggregate_rows_of_a_frame(spark):
-    Path("program.py").write_text(PROGRAM)
-    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ["PYTHONPATH"]])}
-    variables |= {"PYSPARK_PYTHON": sys.executable}
-    ended = subprocess.run(
-        [sys.executable, "program.py"], env=variables, capture_output=True, text=True, timeout=380, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout.splitlines()[-1])
+def test_functions_map_reduce_and_aggregate_rows_of_a_frame(said_by):
+    said = said_by(PROGRAM)
     assert said["analyze"] == {"key": [], "x": [], "v": [2]}
     assert said["schema"] == ["int", "double", "array<double>", "double", "array<array<double>>"]
     assert said["blocks"] == [[0.0, 0.0, [[1.0, 2.0]]], [1.0, 2.0, [[2.0, 2.0]]]]

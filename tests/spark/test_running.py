@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +9,6 @@ import pytest
 from volary.errors import BadInput
 from volary.spark.running import handed_over, launch
 
-SOURCE = Path(__file__).parents[2] / "src"
 SESSION = """\
 network: softmax
 data: {source: digits, batch_size: 64}
@@ -82,16 +77,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow  # starts Spark, and three runs in it
-def test_rows_of_a_frame_train_to_the_weights_of_the_same_session_from_files_and_the_application_goes_on(spark):
+def test_rows_of_a_frame_train_to_the_weights_of_the_same_session_from_files_and_the_application_goes_on(said_by):
     Path("session.yaml").write_text(SESSION)
-    Path("program.py").write_text(PROGRAM)
-    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ["PYTHONPATH"]])}
-    variables |= {"PYSPARK_PYTHON": sys.executable}
-    ended = subprocess.run(
-        [sys.executable, "program.py"], env=variables, capture_output=True, text=True, timeout=380, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout.splitlines()[-1])
+    said = said_by(PROGRAM)
     assert said["slots"] == "engine: 4 workers take 4 slots for tasks, and the cluster has 3"
     assert said["column"] == "data has no column 'x'; accepted: id"
     assert said["runs"] == []

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src"
 SESSION = """\
 network: softmax
 data: {source: digits, batch_size: 64}
@@ -65,16 +60,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow  # starts Spark, and a run in it
-def test_an_estimator_is_saved_loaded_and_fitted_in_a_pipeline_and_its_model_scores_the_same_after_it_was_saved(spark):
+def test_an_estimator_is_saved_loaded_and_fitted_in_a_pipeline_and_its_model_scores_the_same_after_it_was_saved(
+    said_by,
+):
     Path("session.yaml").write_text(SESSION)
-    Path("program.py").write_text(PROGRAM)
-    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ["PYTHONPATH"]])}
-    variables |= {"PYSPARK_PYTHON": sys.executable}
-    ended = subprocess.run(
-        [sys.executable, "program.py"], env=variables, capture_output=True, text=True, timeout=380, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout.splitlines()[-1])
+    said = said_by(PROGRAM)
     assert said["columns"] == ["image", "label", "prediction"]
     assert said["accuracy"] > 0.8
     assert said["same"]

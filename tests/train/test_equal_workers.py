@@ -43,6 +43,20 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
         return train_all(0, 1)
 
 
+def assert_as_alone(found: dict[str, Trained], alone: dict[str, Trained], rank: int) -> None:
+    """A rank has the parameters and losses of one device, in each session."""
+    for name, one in alone.items():
+        for parameter, expected in one.parameters.items():
+            torch.testing.assert_close(
+                found[name].parameters[parameter],
+                expected,
+                rtol=0,
+                atol=ROUNDING if "small" not in one.parameters else 1e-5,  # which is of 32 bits
+                msg=lambda text, where=(name, rank, parameter): f"{where}: {text}",
+            )
+        assert found[name].losses == pytest.approx(one.losses, abs=1e-6)
+
+
 @pytest.mark.parametrize("world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
 def test_n_workers_equal_one_over_20_steps(workers, alone, world_size):
     everyone = workers(world_size, train_all)

@@ -6,10 +6,9 @@ from statistics import median
 from typing import Any
 
 import pytest
-import torch
 
 from train._training import Quick, Trained, made, started, trained
-from train.test_equal_workers import ROUNDING, RULES
+from train.test_equal_workers import RULES, assert_as_alone
 from train.test_sharded import FORTY, LEVEL_3, sharded
 from volary.exchange.gathering import units
 from volary.session import Session
@@ -89,13 +88,4 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
 @pytest.mark.parametrize("world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
 def test_n_workers_that_gather_parameters_equal_one_device_over_20_steps(workers, alone, world_size):
     for rank, found in enumerate(workers(world_size, train_all)):
-        for name, one in alone.items():
-            for parameter, expected in one.parameters.items():
-                torch.testing.assert_close(
-                    found[name].parameters[parameter],
-                    expected,
-                    rtol=0,
-                    atol=ROUNDING if "small" not in one.parameters else 1e-5,  # which is of 32 bits
-                    msg=lambda text, where=(name, rank, parameter): f"{where}: {text}",
-                )
-            assert found[name].losses == pytest.approx(one.losses, abs=1e-6)
+        assert_as_alone(found, alone, rank)

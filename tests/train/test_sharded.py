@@ -11,7 +11,7 @@ import torch
 
 from _workers import joined
 from train._training import Quick, Trained, made, session, started, trained
-from train.test_equal_workers import ROUNDING, RULES
+from train.test_equal_workers import ROUNDING, RULES, assert_as_alone
 from volary.codec import ROOM as CODEC_ROOM
 from volary.exchange.gradients import row_blocks
 from volary.session import Session
@@ -66,16 +66,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_n_workers_that_keep_shares_equal_one_device_over_20_steps(workers, alone, world_size):
     for rank, found in enumerate(workers(world_size, train_all)):
-        for name, one in alone.items():
-            for parameter, expected in one.parameters.items():
-                torch.testing.assert_close(
-                    found[name].parameters[parameter],
-                    expected,
-                    rtol=0,
-                    atol=ROUNDING if "small" not in one.parameters else 1e-5,  # which is of 32 bits
-                    msg=lambda text, where=(name, rank, parameter): f"{where}: {text}",
-                )
-            assert found[name].losses == pytest.approx(one.losses, abs=1e-6)
+        assert_as_alone(found, alone, rank)
 
 
 ROUTES = {"ring": RING, "shared memory": SHARED}

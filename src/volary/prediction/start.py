@@ -89,7 +89,8 @@ def predict(
 ) -> Predictions:
     """Predict from a file, a folder or a tensor (n, ...).
 
-    output: a new file; None: values are kept in memory. say: called for each checkpoint that is not whole. Raises BadInput for what does not fit.
+    output: a new file; None: values are kept in memory. say: called for each checkpoint that is not whole. Raises
+    BadInput for what does not fit.
     """
     if output is not None:
         refuse_output(output)
