@@ -60,14 +60,14 @@ def layout_of(
     return ColumnLayout(list(inputs), target, kind, list(shape), answer in _WHOLE)
 
 
-def _kind(name: str, said: str) -> Kind:
-    if _NUMBER.fullmatch(said):
+def _kind(name: str, type_name: str) -> Kind:
+    if _NUMBER.fullmatch(type_name):
         return "numbers"
-    if _ARRAY.fullmatch(said):
+    if _ARRAY.fullmatch(type_name):
         return "array"
-    if said == "binary":
+    if type_name == "binary":
         return "bytes"
-    raise BadInput(f"inputs: column {name!r} is {said}; accepted: {ACCEPTED}")
+    raise BadInput(f"inputs: column {name!r} is {type_name}; accepted: {ACCEPTED}")
 
 
 def arrays_of(batch: Any, layout: ColumnLayout) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -40,8 +40,8 @@ class HandedFrames:
         """Those of this process's environment, if there are any."""
         if FRAME not in os.environ:
             return None
-        told = json.loads(os.environ[FRAME])
-        return cls(told["train"], told["test"], ColumnLayout(**told["layout"]))
+        settings = json.loads(os.environ[FRAME])
+        return cls(settings["train"], settings["test"], ColumnLayout(**settings["layout"]))
 
 
 def in_tasks(spark: Any, frames: HandedFrames, tasks: int) -> Any:

@@ -75,15 +75,17 @@ def be_task(order: str, batches: Iterator[Any]) -> Iterator[Any]:
     batches: rows of the run's frames, if it has some, which are served while the process runs.
     """
     pyarrow: Any = import_module("pyarrow")
-    told, context = TaskOrder(**json.loads(order)), import_module("pyspark").BarrierTaskContext.get()
+    task_order, context = TaskOrder(**json.loads(order)), import_module("pyspark").BarrierTaskContext.get()
     hosts = [info.address.rpartition(":")[0] for info in context.getTaskInfos()]
     gpus = context.resources()["gpu"].addresses if "gpu" in context.resources() else []
-    variables = dict(told.variables) | _place(context.partitionId(), hosts, own_devices=bool(gpus))
+    variables = dict(task_order.variables) | _place(context.partitionId(), hosts, own_devices=bool(gpus))
     variables |= {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
     python = str(Path(sys.executable).absolute())  # relative to the task's folder, if an archive brought it
-    command = [python if word == told.python else word for word in told.command]
+    command = [python if word == task_order.python else word for word in task_order.command]
     with _served(context, hosts, variables, batches) as more:
-        child = Child(command, told.folder if Path(told.folder).is_dir() else "", variables | more, told.log)
+        child = Child(
+            command, task_order.folder if Path(task_order.folder).is_dir() else "", variables | more, task_order.log
+        )
         try:
             status = child.wait()
         finally:

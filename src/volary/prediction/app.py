@@ -68,10 +68,12 @@ class PredictionApp:
         with self._one_at_a_time, tempfile.TemporaryDirectory(prefix="volary-serve-") as folder:
             given = as_file(Path(folder), name, body)
             try:
-                said = [answer(form, called, row) for form, called, row in answers_of(self._predictor, given, top)]
+                predictions = [
+                    answer(form, called, row) for form, called, row in answers_of(self._predictor, given, top)
+                ]
             except BadInput as problem:  # the client knows no folder of ours
                 raise BadInput(str(problem).replace(f"{folder}/", "")) from None
-        return self._about | {"predictions": said}
+        return self._about | {"predictions": predictions}
 
 
 class BearerGuard:

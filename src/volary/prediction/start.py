@@ -157,5 +157,5 @@ def _by_workers(request: Request, settings: PredictionSettings, parts: Path, out
 
     ended = start(script, NoWatcher(), lay)
     files = [ended.directory.results / f"rank-{rank}.pt" for rank in range(settings.workers)]
-    said = [unpacked(file.read_bytes(), file) for file in files]
-    return merged(request, said, parts, output, settings.top)
+    reports = [unpacked(file.read_bytes(), file) for file in files]
+    return merged(request, reports, parts, output, settings.top)

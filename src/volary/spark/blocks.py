@@ -98,10 +98,10 @@ def require_pairing(function: TensorFunction, columns: Mapping[str, TensorColumn
 def _require_same(found: Mapping[str, Tensor], columns: Mapping[str, TensorColumn]) -> None:
     made = {name: TensorColumn(one.dtype, tuple(one.shape)) for name, one in found.items()}
     if made != dict(columns):
-        told = [
+        shapes = [
             ", ".join(f"{name} {one.shape} {str(one.dtype)[6:]}" for name, one in of.items()) for of in (made, columns)
         ]
-        raise BadInput(f"a reduction gives {told[0]} of rows with {told[1]}; accepted: the same columns, one row")
+        raise BadInput(f"a reduction gives {shapes[0]} of rows with {shapes[1]}; accepted: the same columns, one row")
 
 
 def _tried(function: TensorFunction, block: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:

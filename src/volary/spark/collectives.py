@@ -163,18 +163,18 @@ class Team:
             owned[owner_of(name, self.size)][name] = np.asarray(table[name])
         found: dict[str, Array] = {}
         names = self.exchange([np.frombuffer(json.dumps(list(one)).encode(), np.uint8) for one in owned])
-        told = [json.loads(one.tobytes()) for one in names]
-        for place in range(max(self._most(owned, told))):
+        keys = [json.loads(one.tobytes()) for one in names]
+        for place in range(max(self._most(owned, keys))):
             given = [list(one.values())[place] if place < len(one) else np.empty(0) for one in owned]
             for sender, array in enumerate(self.exchange(given)):
-                if place < len(told[sender]):
-                    name = told[sender][place]
+                if place < len(keys[sender]):
+                    name = keys[sender][place]
                     found[name] = found[name] + array if name in found else array
         return found
 
-    def _most(self, owned: Sequence[Mapping[str, Array]], told: Sequence[Sequence[str]]) -> list[int]:
+    def _most(self, owned: Sequence[Mapping[str, Array]], keys: Sequence[Sequence[str]]) -> list[int]:
         """The most keys that any task has sent to any other: so often all of them exchange."""
-        mine = max(*(len(one) for one in owned), *(len(one) for one in told))
+        mine = max(*(len(one) for one in owned), *(len(one) for one in keys))
         return [int(one[0]) for one in self.all_gather(np.array([mine]))]
 
     def _send_each(self, arrays: Sequence[Array | None]) -> None:

@@ -42,13 +42,13 @@ def _of_worker(session: Session, module: nn.Module, rank: int, graph: dict[str, 
     trained = sum(sizes[name] for name, one in named_parameters(module) if one.requires_grad)
     whole = sum(one.nbytes for one in module.parameters() if one.requires_grad)
     kept = getattr(session.optimizer, "kept", 0) * whole * part.holdings.kept_share
-    said = (
+    text = (
         f"{_mb(sum(sizes.values()))} of parameters, {_mb(trained)} of gradients, {_mb(kept)} of the optimiser's state"
     )
     if graph is None:
-        return said
+        return text
     passed = part.passes_bytes(dict(layer_uses(module, graph)), session.data.batch_size)
-    return f"{said}; passes {_mb(passed)} to others in a step, between parts of layers" if passed else said
+    return f"{text}; passes {_mb(passed)} to others in a step, between parts of layers" if passed else text
 
 
 def layer_uses(module: nn.Module, graph: dict[str, Any]) -> Iterator[tuple[str, LayerUse]]:

@@ -77,12 +77,12 @@ class Mesh:
         """Await a message of exactly this size; those of a source and tag come in the order of being sent."""
         return self._peers[source].receive(memory, tag)
 
-    def listen(self, size_bytes: int, source: int, tag: int, heard: Callable[[bytes], None]) -> None:
-        """Call `heard` with each message of this size, on the thread that receives; before the first of them is sent.
+    def listen(self, size_bytes: int, source: int, tag: int, on_message: Callable[[bytes], None]) -> None:
+        """Call `on_message` with each message of this size, on the thread that receives; before the first of them is sent.
 
-        heard: returns at once.
+        on_message: returns at once.
         """
-        self._peers[source].listen(size_bytes, tag, heard)
+        self._peers[source].listen(size_bytes, tag, on_message)
 
     def new_tag(self) -> int:
         """A tag that nobody else uses. A collective call."""
@@ -153,14 +153,14 @@ class _Peer:
                 return early
             return self._await(MeshMessage(memory), tag)
 
-    def listen(self, size_bytes: int, tag: int, heard: Callable[[bytes], None]) -> None:
+    def listen(self, size_bytes: int, tag: int, on_message: Callable[[bytes], None]) -> None:
         memory = memoryview(bytearray(size_bytes))
 
         def came() -> None:
-            said = bytes(memory)
+            received = bytes(memory)
             with self._changing:
                 self._await(MeshMessage(memory, came), tag)
-            heard(said)
+            on_message(received)
 
         with self._changing:
             self._await(MeshMessage(memory, came), tag)

@@ -42,8 +42,8 @@ def _targets(samples: Samples) -> Tensor | None:
         return samples.targets[torch.arange(len(samples)) % len(samples.targets)]
     if isinstance(samples, Pipeline):
         return samples.targets
-    said = getattr(samples, "targets", None)
-    return None if said is None else torch.as_tensor(said)
+    declared = getattr(samples, "targets", None)
+    return None if declared is None else torch.as_tensor(declared)
 
 
 def _described(targets: Tensor) -> str:

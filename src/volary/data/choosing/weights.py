@@ -48,13 +48,13 @@ def _by_class(samples: Samples, wanted: tuple[float, ...]) -> Tensor:
 
 def _own(samples: Samples) -> Tensor:
     """What the data says."""
-    said = getattr(samples, "weights", None)
-    if said is None:
+    declared = getattr(samples, "weights", None)
+    if declared is None:
         raise DataError(
             "data.sampling.by is weight, and the data says no weights; accepted: csv with the setting `weight`, "
             "the name of a column, or a data set of your own with `weights`, a number for each sample"
         )
-    weights = torch.as_tensor(said, dtype=torch.float64)
+    weights = torch.as_tensor(declared, dtype=torch.float64)
     if weights.shape != (len(samples),):
         raise DataError(f"weights of the data are {tuple(weights.shape)}; accepted: ({len(samples)},), one a sample")
     wrong = ~((weights >= 0) & weights.isfinite())

@@ -60,9 +60,9 @@ class HuggingFace(ArrowSettings):
                 return found if (folder / "state.json").exists() else found[name]
             return library.load_dataset(self.dataset, self.config, split=name)
         except Exception as problem:  # of many kinds, and a loading script's own
-            said = str(problem).splitlines() or [type(problem).__name__]
+            lines = str(problem).splitlines() or [type(problem).__name__]
             raise DataError(
-                f"{self.dataset}: its part {name} cannot be loaded ({said[0]}); accepted: a data set that "
+                f"{self.dataset}: its part {name} cannot be loaded ({lines[0]}); accepted: a data set that "
                 "datasets.load_dataset loads on this machine, or a folder that save_to_disk wrote"
             ) from problem
 

@@ -23,7 +23,7 @@ def begin(directory: RunDirectory, task: Task) -> None:
         return
     task.weights.check()
     done = subprocess.run([*WRITE, str(directory.path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    if told := done.stdout.decode():
-        raise BadInput(told)
+    if problem := done.stdout.decode():
+        raise BadInput(problem)
     if done.returncode:
         raise RunError(f"{directory.path}: reading the weights that it begins with ended with code {done.returncode}")

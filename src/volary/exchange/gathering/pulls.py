@@ -46,7 +46,7 @@ class Pulls:
         self._closing = True
         self._asked_bytes = self._given_bytes = self.received_bytes = 0
         for rank in self._others():
-            self._mesh.listen(_ASKED.size, rank, self._asked_tag, partial(self._hear, rank))
+            self._mesh.listen(_ASKED.size, rank, self._asked_tag, partial(self._answer, rank))
         group.bulletin.within("pulls").share("listening", 1)
         self._thread = threading.Thread()
 
@@ -102,8 +102,8 @@ class Pulls:
     def _others(self) -> Sequence[int]:
         return [(self._rank + step) % self._size for step in range(1, self._size)]
 
-    def _hear(self, rank: int, said: bytes) -> None:
-        unit, version = _ASKED.unpack(said)
+    def _answer(self, rank: int, message: bytes) -> None:
+        unit, version = _ASKED.unpack(message)
         if not 0 <= unit < len(self._pieces):
             raise BadFrame(f"rank {rank} asks for unit {unit} of {len(self._pieces)}")
         with self._changed:

@@ -100,10 +100,9 @@ class Classification:
 
     def _worth(self, kept: Tensor) -> Tensor:
         """A scalar: how much of targets counts."""
-        there = kept[kept != IGNORED]
         if self._weights is None:
-            return torch.tensor(there.numel(), device=kept.device)
-        weight = self._weights.to(kept.device, torch.float64)
+            return (kept != IGNORED).sum()
+        there, weight = kept[kept != IGNORED], self._weights.to(kept.device, torch.float64)
         # one that no score belongs to is for the loss itself to refuse
         return weight[there[(there >= 0) & (there < len(weight))]].sum()
 

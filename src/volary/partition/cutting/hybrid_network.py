@@ -38,8 +38,8 @@ def outputs_of(
         )
     for name in wanted or ():
         if name not in alone:
-            said = "whose weight another layer shares" if name in linear else "which is no fully connected layer of it"
-            raise SettingError(f"layers names {name!r}, {said}; accepted: {', '.join(alone)}")
+            why = "whose weight another layer shares" if name in linear else "which is no fully connected layer of it"
+            raise SettingError(f"layers names {name!r}, {why}; accepted: {', '.join(alone)}")
         if alone[name].out_features < ranks:
             raise SettingError(
                 f"layers names {name}, which has {alone[name].out_features} outputs for {ranks} workers; accepted: to "

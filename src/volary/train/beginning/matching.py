@@ -83,15 +83,15 @@ def _say(matched: Matched, missing: Sequence[str], unread: Sequence[str], own: S
 
 def _unused(weights: StartingWeights, own: Iterable[str], found: Iterable[str]) -> list[str]:
     """Sentences for rules that fit nothing."""
-    said = []
+    lines = []
     for setting, patterns, names in (("fresh", weights.fresh, own), ("leave_out", weights.leave_out, found)):
         for pattern in patterns:
             if not any(fits(name, pattern) for name in names):
                 whose = "the network" if setting == "fresh" else "the file"
-                said.append(f"{setting} has {pattern!r}, which fits no name of {whose}")
+                lines.append(f"{setting} has {pattern!r}, which fits no name of {whose}")
     names = {one for name in found for one in (name, _bare(name))}
     idle = [pattern for pattern in weights.rename if not any(fnmatchcase(name, pattern) for name in names)]
-    return said + [f"rename has {pattern!r}, which fits no name of the file" for pattern in idle]
+    return lines + [f"rename has {pattern!r}, which fits no name of the file" for pattern in idle]
 
 
 def _target(name: str, known: set[str], rules: Mapping[str, str]) -> str:

@@ -35,9 +35,9 @@ def content(predictor: Predictor, about: Mapping[str, str]) -> tuple[bytes, floa
     needed("onnxscript", "onnx")
     written = io.BytesIO()
     program = traced(predictor)
-    told = logging.getLogger("torch.onnx")  # what of other packages torch could not find
-    level = told.level
-    told.setLevel(logging.ERROR)
+    logger = logging.getLogger("torch.onnx")  # what of other packages torch could not find
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch's own code
@@ -47,7 +47,7 @@ def content(predictor: Predictor, about: Mapping[str, str]) -> tuple[bytes, floa
     except Exception as error:  # whatever torch raises
         raise SettingError(f"the network cannot be written as ONNX: {raised(error).error}") from error
     finally:
-        told.setLevel(level)
+        logger.setLevel(level)
     onnx.helper.set_model_props(model, dict(about))
     if model.ByteSize() >= LARGEST_BYTES:
         raise SettingError(f"the network takes {model.ByteSize():,} bytes as ONNX; accepted: below {LARGEST_BYTES:,}")

@@ -141,25 +141,25 @@ def part_file(folder: Path, rank: int) -> Path:
     return folder / f"rows-{rank}.f32"
 
 
-def merged(request: Request, said: list[dict[str, Any]], folder: Path, output: Path | None, top: int) -> Predictions:
+def merged(request: Request, reports: list[dict[str, Any]], folder: Path, output: Path | None, top: int) -> Predictions:
     """Put together what workers have left in `folder`. said: what each returned. Raises BadInput as `predict_here`."""
     predictor = Predictor.of(RunDirectory(request.run), request, choose_device("cpu", 0, 1))
     given = predictor.inputs(Path(request.inputs))
     count, written = len(given.samples), Output(predictor, given, output, top)
     try:
-        lost = {row: why for one in said for row, why in one["lost"].items()}
+        lost = {row: why for one in reports for row, why in one["lost"].items()}
         refuse_unreadable(lost, count)
-        written.take(_parts(folder, said, count), count)
-        return written.predictions(count, lost, max(one["batch_size"] for one in said))
+        written.take(_parts(folder, reports, count), count)
+        return written.predictions(count, lost, max(one["batch_size"] for one in reports))
     except BaseException:
         written.give_up()
         raise
 
 
-def _parts(folder: Path, said: list[dict[str, Any]], count: int) -> Iterator[PredictedRows]:
-    shape = next(one["shape"] for one in said if one["shape"] is not None)
-    for rank, one in enumerate(said):
-        share = share_of(count, rank, len(said))
+def _parts(folder: Path, reports: list[dict[str, Any]], count: int) -> Iterator[PredictedRows]:
+    shape = next(one["shape"] for one in reports if one["shape"] is not None)
+    for rank, one in enumerate(reports):
+        share = share_of(count, rank, len(reports))
         for start in range(0, len(share), _MERGED_ROWS):
             rows = min(_MERGED_ROWS, len(share) - start)
             values = np.full((rows, *shape), np.nan, dtype=np.float32)

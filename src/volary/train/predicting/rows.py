@@ -56,26 +56,26 @@ class Rows:
 
     def __iter__(self) -> Iterator[PredictedRows]:
         """All rows, in order; none at all if none of them can be read. Raises SettingError if they do not fit."""
-        at, told = self._rows.start, deque[int]()
+        at, announced = self._rows.start, deque[int]()
         while at < self._rows.stop:
             end = min(at + self.sizes.size, self._rows.stop)
-            self._tell_ahead(at, told)
+            self._announce(at, announced)
             found = self._batch(range(at, end))
             if found is not None:
                 yield from found
                 at = end
 
-    def _tell_ahead(self, at: int, told: deque[int]) -> None:
+    def _announce(self, at: int, announced: deque[int]) -> None:
         """Let batches be read ahead, once their size does not change any more."""
         if not self.sizes.settled or not isinstance(self._given.samples, Stored):
             return
-        while told and told[0] <= at:
-            told.popleft()
-        start = told[-1] + self.sizes.size if told else at
-        while len(told) < _AHEAD and start < self._rows.stop:
+        while announced and announced[0] <= at:
+            announced.popleft()
+        start = announced[-1] + self.sizes.size if announced else at
+        while len(announced) < _AHEAD and start < self._rows.stop:
             if not self._samples.prefetch(torch.arange(start, min(start + self.sizes.size, self._rows.stop)), 0):
                 return
-            told.append(start)
+            announced.append(start)
             start += self.sizes.size
 
     def _batch(self, rows: range) -> list[PredictedRows] | None:

@@ -58,7 +58,7 @@ class Averages:
 
     def of(self, values: Tensor) -> tuple[Tensor, int] | None:
         """The average (...) of these values, in their shape, and how often some have entered; None: none yet."""
-        return self._kept.get(self._place(values))
+        return self._kept.get(self._place(values)) if self._kept else None
 
     def restore(self, values: Tensor, average: Tensor | None, count: int) -> None:
         """Go on from the average (...) of these values, in their shape; None: from none."""

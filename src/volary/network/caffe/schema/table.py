@@ -80,13 +80,13 @@ def _field(row: str, enums: Mapping[str, Mapping[str, int]]) -> FieldRow:
     return FieldRow(name, int(number), type_name, repeated, _default(type_name, default, values), values)
 
 
-def _default(type_name: str, said: list[str], values: Mapping[str, int] | None) -> Any:
+def _default(type_name: str, given: list[str], values: Mapping[str, int] | None) -> Any:
     if values is not None:
-        return said[0] if said else next(iter(values))
+        return given[0] if given else next(iter(values))
     if type_name in INTEGERS:
-        return int(said[0]) if said else 0
+        return int(given[0]) if given else 0
     if type_name in FLOATS:
-        return float(said[0]) if said else 0.0
+        return float(given[0]) if given else 0.0
     if type_name == "bool":
-        return said == ["true"]
-    return said[0] if said else ""
+        return given == ["true"]
+    return given[0] if given else ""
