@@ -150,7 +150,7 @@ def listing(content: str | bytes, expected: Any = ((0, 1), 2), *, test: str | No
 
 
 def text(content: str | bytes, expected: Any, remarks=(), **settings: Any) -> Case:
-    given = {"path": "t.txt", "length": 2, "held_back": 0.5} | settings
+    given = {"path": "t.txt", "length": 2, "validation": 0.5} | settings
     return Case({"t.txt": content}, expected, given, remarks=remarks)
 
 

@@ -205,6 +205,10 @@ def test_brackets_by_the_thousand_are_refused_before_most_of_them_are_read(write
             "network: lenet\ndata: {source: digits}\noptimizer: {name: adam, lr: 0.1}\ntrain:\nepochs: 3\n",
             ["session.yaml:5:1: epochs: unknown here; did you mean train.epochs? Write train: {epochs: 3}"],
         ),
+        (  # no section, which is no place for a number or a name
+            "network: lenet\ndata: {source: {name: text, path: t.txt, train: 3}}\n",
+            ["session.yaml:2:42: data.source.train: unknown; Known: path, merges, length, lines, validation"],
+        ),
         (
             "network: lenet\ndata: {source: idx, folder: mnist, mean: 0.1}\n",
             [

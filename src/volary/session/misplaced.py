@@ -25,9 +25,9 @@ class Whole:
     cls: type
     root: Node
 
-    def homes(self, name: str) -> list[str]:
-        """The dotted names of all settings called `name`, of the plug-ins that are chosen too."""
-        found = (path for path in _all(self.cls, self.root, "") if path.rpartition(".")[2] == name)
+    def homes(self, name: str, *, sections: bool) -> list[str]:
+        """The dotted names of settings called `name`, also of chosen plug-ins, and of sections if asked."""
+        found = (path for path in _all(self.cls, self.root, "", sections=sections) if path.rpartition(".")[2] == name)
         return list(found) if name != "name" else []
 
 
@@ -52,7 +52,7 @@ def beside(name: str, cls: type, node: Node, path: str) -> str | None:
 
 def elsewhere(name: str, child: Node, whole: Whole | None) -> str | None:
     """Say what to write if `name`, given the value `child`, is a setting of other sections or plug-ins."""
-    homes = whole.homes(name) if whole else []
+    homes = whole.homes(name, sections=isinstance(child.value, dict)) if whole else []
     if not homes:
         return _plugin(name, child, whole) if whole else None
     if child.place == COMMAND_LINE:
@@ -78,11 +78,13 @@ def moved(name: str, settings: Node, path: str, room: str, default: str) -> str:
     return f"{name!r} is a {there} now; write {' and '.join(lines)}"
 
 
-def _all(cls: type, node: Node, path: str) -> Iterator[str]:
+def _all(cls: type, node: Node, path: str, *, sections: bool) -> Iterator[str]:
     for name, hint in settings_of(cls).items():
-        yield join(path, name)
-        if isinstance(hint, type) and is_dataclass(hint) and not hasattr(hint, "parse"):
-            yield from _all(hint, _child(node, name), join(path, name))
+        section = isinstance(hint, type) and is_dataclass(hint) and not hasattr(hint, "parse")
+        if sections or not section:
+            yield join(path, name)
+        if section:
+            yield from _all(hint, _child(node, name), join(path, name), sections=sections)
     for choice, plugin in _chosen(cls, node):
         yield from (f"{join(path, choice)}.{name}" for name in settings_of(plugin))
 

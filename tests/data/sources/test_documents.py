@@ -32,7 +32,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def source(folder: Path, **more) -> Documents:
     return Documents(
-        **{"folder": folder / "corpus", "tokens": folder / "tokens", "length": 3, "held_back": 0.25, **more}
+        **{"folder": folder / "corpus", "tokens": folder / "tokens", "length": 3, "validation": 0.25, **more}
     )
 
 
@@ -80,7 +80,7 @@ def test_tokens_that_are_not_whole_are_made_anew(corpus):
 def test_workers_that_come_at_once_have_the_same_tokens(corpus):
     code = (
         "from pathlib import Path; from volary.data.sources.documents import Documents; "
-        "one = Documents(folder=Path('corpus'), tokens=Path('tokens'), length=3, held_back=0.25); "
+        "one = Documents(folder=Path('corpus'), tokens=Path('tokens'), length=3, validation=0.25); "
         "print(one.open('train').symbols.tolist())"
     )
     command = [sys.executable, "-c", code]
@@ -100,10 +100,10 @@ def test_pairs_of_bytes_are_encoded_document_by_document(corpus):
     ("settings", "error", "says"),
     [
         ({"length": 0}, SettingError, "length is 0; accepted: 1 or more time steps"),
-        ({"held_back": 1.0}, SettingError, "held_back is 1.0; accepted: above 0, below 1"),
+        ({"validation": 1.0}, SettingError, "validation is 1.0; accepted: above 0, below 1"),
         ({"files": "/x"}, SettingError, "files is '/x'; accepted: a pattern below folder"),
         ({"files": "*.rst"}, DataError, "has no file *.rst; accepted: text files in UTF-8"),
-        ({"files": "c.md"}, DataError, "1 files leave none to the test part (held_back is 0.25)"),
+        ({"files": "c.md"}, DataError, "1 files leave none to the test part (validation is 0.25)"),
         (
             {"length": 9},
             DataError,

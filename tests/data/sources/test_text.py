@@ -26,7 +26,7 @@ def test_targets_are_the_inputs_one_character_on(path):
 
 
 def test_vocabulary_is_that_of_the_whole_file_in_both_parts(path):
-    source = Text(path=str(path), length=10, held_back=0.25)
+    source = Text(path=str(path), length=10, validation=0.25)
     source.check()
     train, test = source.open("train"), source.open("test")
     assert train.vocabulary == test.vocabulary == "".join(sorted(set(POEM)))
@@ -63,7 +63,7 @@ def test_text_too_short_for_one_sample_is_refused(tmp_path):
             look()
         assert str(problem.value) == (
             f"{path}: 100 characters leave 10 to the test part; accepted: at least length + 1 = 65 in each part "
-            "(held_back is 0.1)"
+            "(validation is 0.1)"
         )
 
 
@@ -85,7 +85,7 @@ def test_check_does_not_mind_a_character_across_its_first_block(tmp_path):
     ("settings", "sentence"),
     [
         ({"length": 0}, "length is 0; accepted: 1 or more time steps"),
-        ({"held_back": 1.0}, "held_back is 1.0; accepted: above 0, below 1"),
+        ({"validation": 1.0}, "validation is 1.0; accepted: above 0, below 1"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, sentence):

@@ -78,7 +78,7 @@ class Mesh:
         return self._peers[source].receive(memory, tag)
 
     def listen(self, size_bytes: int, source: int, tag: int, on_message: Callable[[bytes], None]) -> None:
-        """Call `on_message` with each message of this size, on the thread that receives; before the first of them is sent.
+        """Call `on_message` with each message of this size, on the thread that receives. Before the first is sent.
 
         on_message: returns at once.
         """

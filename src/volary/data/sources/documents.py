@@ -31,13 +31,13 @@ class Documents:
     files: str = "*.txt"  # which files of the folder, at any depth
     merges: Location | None = None  # byte pair encoding: GPT-2's merges.txt, or one like it; none: characters
     length: int = 128  # time steps of a sample
-    held_back: float = 0.1  # share of the documents, the last by name, that is validation data
+    validation: float = 0.1  # share of the documents, the last by name, that is validation data
 
     def __post_init__(self) -> None:
         if self.length < 1:
             raise SettingError(f"length is {self.length}; accepted: 1 or more time steps")
-        if not 0 < self.held_back < 1:
-            raise SettingError(f"held_back is {self.held_back}; accepted: above 0, below 1")
+        if not 0 < self.validation < 1:
+            raise SettingError(f"validation is {self.validation}; accepted: above 0, below 1")
         if not self.files or self.files.startswith("/"):
             raise SettingError(f"files is {self.files!r}; accepted: a pattern below folder, as *.txt")
 
@@ -81,11 +81,11 @@ class Documents:
 
     def _documents(self, split: Split, count: int) -> tuple[int, int]:
         """The first document of a part, and the one after its last. Raises DataError if there is none."""
-        cut = round(count * (1 - self.held_back))
+        cut = round(count * (1 - self.validation))
         first, last = (0, cut) if split == "train" else (cut, count)
         if first == last:
             raise DataError(
-                f"{self.folder}: {count} files leave none to the {split} part (held_back is {self.held_back:g}); "
+                f"{self.folder}: {count} files leave none to the {split} part (validation is {self.validation:g}); "
                 "accepted: at least one file in each part"
             )
         return first, last

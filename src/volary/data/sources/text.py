@@ -36,15 +36,15 @@ class Text:
     merges: Location | None = None  # byte pair encoding: GPT-2's merges.txt, or one like it; none: characters
     length: int = 64  # time steps of a sample
     lines: bool = False  # each line is a sample of its own, up to `length` long, and smaller ones are filled up
-    held_back: float = 0.1  # share of the text, at its end, that is the test part
+    validation: float = 0.1  # share of the text, at its end, that is validation data
 
     def __post_init__(self) -> None:
         if not self.path:
             raise SettingError(f"path is empty; accepted: {_ACCEPTED}")
         if self.length < 1:
             raise SettingError(f"length is {self.length}; accepted: 1 or more time steps")
-        if not 0 < self.held_back < 1:
-            raise SettingError(f"held_back is {self.held_back}; accepted: above 0, below 1")
+        if not 0 < self.validation < 1:
+            raise SettingError(f"validation is {self.validation}; accepted: above 0, below 1")
 
     def check(self, parts: Sequence[Split] = BOTH) -> None:
         """Look whether the file exists, is long enough to be cut at all, and starts as UTF-8."""
@@ -73,7 +73,7 @@ class Text:
             return self._lines(split, text)
         if self.merges is not None:
             coder = Bpe(located(self.merges))
-            cut = round(len(text) * (1 - self.held_back))
+            cut = round(len(text) * (1 - self.validation))
             symbols = coder.encode(text[:cut] if split == "train" else text[cut:])
             self._refuse_short(split, len(symbols), "symbols of the file")
             return Sequences(torch.tensor(symbols, dtype=torch.int32), self.length, len(coder))
@@ -130,7 +130,7 @@ class Text:
         from volary.data.datasets.lines import Lines
 
         lines = [line for line in text.splitlines(keepends=True) if line.strip("\r\n")]
-        cut = round(len(lines) * (1 - self.held_back))
+        cut = round(len(lines) * (1 - self.validation))
         mine = lines[:cut] if split == "train" else lines[cut:]
         if not mine:
             raise DataError(f"{self.path}: {len(lines)} lines leave none to the {split} part; accepted: more lines")
@@ -155,7 +155,7 @@ class Text:
 
     def _bounds(self, split: Split, characters: int) -> tuple[int, int]:
         """First character of the split and the one after its last. Raises DataError if it has no whole sample."""
-        cut = round(characters * (1 - self.held_back))
+        cut = round(characters * (1 - self.validation))
         start, end = (0, cut) if split == "train" else (cut, characters)
         self._refuse_short(split, end - start, f"{characters} characters")
         return start, end
@@ -164,7 +164,7 @@ class Text:
         if left < self.length + 1:
             raise DataError(
                 f"{self.path}: {whole} leave {left} to the {split} part; accepted: at least "
-                f"length + 1 = {self.length + 1} in each part (held_back is {self.held_back})"
+                f"length + 1 = {self.length + 1} in each part (validation is {self.validation})"
             )
 
 
