@@ -50,15 +50,16 @@ class TextWriter:
         return cls(model, source) if asked and isinstance(source, Text) else None
 
     @torch.no_grad()
-    def write(self, step: int, device: torch.device) -> str:
+    def write(self, step: int, device: torch.device, progress: Callable[[str], None] = lambda _: None) -> str:
         """What follows the prompt. Each symbol is a forward of one sample, of `length` symbols, as the data has them.
 
-        Workers that run parts of one network all call it, at once.
+        Workers that run parts of one network all call it, at once. progress: called with each symbol.
         """
         drawn, symbols = seeded(self._seed, "text", step), list(self._prompt)
         inputs = torch.zeros(1, self._length, dtype=torch.int64, device=device)
         with evaluating(self._module):
             for _ in range(self._settings.length):
+                progress("evaluate")
                 last = symbols[-self._length :]
                 inputs.zero_()[0, : len(last)] = torch.tensor(last)  # those after them are not looked at
                 scores = classes_last(main_output(self._module(inputs)), (self._length,))[0, len(last) - 1]
