@@ -13,6 +13,7 @@ from volary.train.state.drafts import RemoteDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
 from volary.train.worker.connect import joined
+from volary.train.worker.rank_part import with_partition
 from volary.train.worker.saver import drafts_of
 from volary.train.worker.served_session import run_served
 from volary.train.worker.session import as_trained, device_for, new_model, run_facts
@@ -40,18 +41,20 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     device = device_for(session, place)
     with joined(member, recorder, device, session.strategy.backend, run_facts(session, member)) as group:
         recorder.enter("starting")
-        first, estimate = new_model(session, device, member, recorder)
+        built, tried = new_model(session, device, member, recorder)
         recorder.enter("exchange")
-        agree_on_network(first.module, group, data_facts(first.samples))
+        agree_on_network(built.module, group, data_facts(built.samples))
+        first = with_partition(built, tried, group)
+        chosen = first.session
         recorder.enter("starting")
-        drafts = drafts_of(member, group, recorder, pulse, session.checkpoint)
+        drafts = drafts_of(member, group, recorder, pulse, chosen.checkpoint)
         first_of = [first]  # it is let go of with its stage
 
         def model_of(stage: int) -> Model:
             if not stage:
                 return first_of.pop()
-            seed_all(session.train.seed)
-            return as_trained(build_model(session, device, member.begun_with), device)
+            seed_all(chosen.train.seed)
+            return as_trained(build_model(chosen, device, member.begun_with), device)
 
         def put_together(model: Model, own: Group) -> Training[Lockstep]:
             return assemble(
@@ -62,7 +65,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
                 drafts=drafts,
                 asked_to_end=lambda: pulse.asked_to_end,
                 requests=lambda: pulse.requests,
-                estimate=estimate,
+                estimate=None if tried is None else tried.estimate,
             )
 
         watch = _Watch(place, recorder, pulse, saves=not isinstance(drafts, RemoteDrafts))  # which need its disk
