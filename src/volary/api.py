@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from volary.driver.ending import Ending, NoWatcher
 from volary.driver.queued import follow
 from volary.driver.start import start
-from volary.driver.submitting import submit_task
+from volary.driver.tasks.submitting import submit_task
 from volary.errors import BadInput, SettingError
 from volary.jobs.asked import QueueRequest
 from volary.monitor.digest import steps_done

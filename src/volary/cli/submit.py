@@ -39,7 +39,7 @@ def submit(words: tuple[str, ...], launch: bool, trust: bool, as_json: bool, **a
     Returns at once. `volary queue` shows what waits and why, `volary attach` follows a run, `volary stop` ends it.
     With --launch a program that calls `volary.init()` is queued; options of its own come after `--`.
     """
-    from volary.driver.submitting import submit_task
+    from volary.driver.tasks.submitting import submit_task
     from volary.jobs.asked import QueueRequest
     from volary.monitor.wording import place
     from volary.session.script import Script
@@ -58,7 +58,7 @@ def submit(words: tuple[str, ...], launch: bool, trust: bool, as_json: bool, **a
 
 
 def _session_or_run(words: tuple[str, ...], request: QueueRequest, trust: bool) -> RunDirectory:
-    from volary.driver.submitting import submit_again, submit_task
+    from volary.driver.tasks.submitting import submit_again, submit_task
     from volary.run.directory import RunDirectory, is_run
     from volary.session import Session
 

@@ -38,7 +38,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
     @property
     def whole(self) -> Demand:
-        """All of it."""
+        """All that the machine has."""
         return Demand(len(self.cores), self.memory_bytes, len(self.gpus))
 
     @property

@@ -27,11 +27,11 @@ class Moment:
     now_s: float
 
 
-class Table(Protocol):
+class EntryTable(Protocol):
     """The runs of the queue."""
 
     def entries(self) -> list[QueueEntry]:
-        """All of them."""
+        """All that are in it."""
         ...
 
     def change(self, run: str, how: Callable[[QueueEntry], QueueEntry | None]) -> QueueEntry | None:
@@ -49,7 +49,7 @@ class Machinery(Protocol):
     """What a runner sees and does outside of the table."""
 
     def moment(self) -> Moment:
-        """Now."""
+        """The time as it is now."""
         ...
 
     def capacity(self, entries: Sequence[QueueEntry]) -> Capacity:
@@ -100,7 +100,7 @@ class Machinery(Protocol):
 class QueueRunner:
     """Looks at the queue again and again. note: called with a line for each thing that happens."""
 
-    def __init__(self, table: Table, machinery: Machinery, note: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, table: EntryTable, machinery: Machinery, note: Callable[[str], None] = lambda _: None) -> None:
         self._table, self._machinery, self._note = table, machinery, note
 
     def look(self) -> None:
