@@ -10,7 +10,7 @@ import msgspec
 from volary.jobs.entry import Capacity, QueueEntry
 from volary.jobs.schedule import decide
 
-ENDS = 20  # that are played: what is farther is a guess of guesses
+ENDS = 10  # that are played: what is farther is a guess of guesses
 
 
 def expected_starts(

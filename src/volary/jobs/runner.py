@@ -146,18 +146,13 @@ class QueueRunner:
 
     def _unfinished(self, entries: Sequence[QueueEntry]) -> set[str]:
         """Runs outside of the queue that others wait for; those that wait for what never finishes leave the queue."""
-        here, found = {entry.run for entry in entries}, set()
-        for entry in entries:
-            for run in entry.after if entry.state == "waiting" else ():
-                if run in here:
-                    continue
-                state = self._machinery.unfinished(run)
-                if state is None:
-                    self._machinery.give_up(entry, f"{run}, which it comes after, did not finish")
-                    self._table.remove(entry.run)
-                elif state:
-                    found.add(run)
-        return found
+        waiting, here = [entry for entry in entries if entry.state == "waiting"], {entry.run for entry in entries}
+        states = {run: self._machinery.unfinished(run) for entry in waiting for run in set(entry.after) - here}
+        for entry in waiting:
+            if never := [run for run in entry.after if states.get(run, True) is None]:
+                self._machinery.give_up(entry, f"{never[0]}, which it comes after, did not finish")
+                self._table.remove(entry.run)
+        return {run for run, open_ in states.items() if open_}
 
     def _start(self, decided: QueueEntry, moment: Moment) -> None:
         def begun(now: QueueEntry) -> QueueEntry | None:
