@@ -57,6 +57,8 @@ def test_the_queue_is_changed_by_its_verbs(submit, volary):
     assert listed(volary) == ["b", "a"]
     assert volary("stop", "b").out == "b had not begun: its job is cancelled\n"
     assert listed(volary) == ["a"]
+    assert volary("rm", "a", "--yes").status == 0
+    assert listed(volary) == []
     assert volary("queue", "hold", "c").err == "runs/c is not in the queue; `volary queue` lists what is\n"
 
 

@@ -181,10 +181,11 @@ def _stopping(entry: QueueEntry) -> QueueEntry | None:
 
 def after_end(entry: QueueEntry, how: How, boot: str) -> QueueEntry | None:
     """A run has ended: its entry if it waits again, None if it leaves the queue. boot: of the machine now."""
-    if entry.cancelled or how in ("finished", "failed") or (how == "stopped" and not entry.put_back):
+    same_boot = entry.boot == boot  # else it was the machine that stopped it
+    if entry.cancelled or how in ("finished", "failed") or (how == "stopped" and same_boot and not entry.put_back):
         return None
     # a machine that was started anew is not the run's fault, nor a runner that was killed before it had a driver
-    lost = entry.boot == boot and (how == "lost" or (how == "not begun" and entry.pid != 0))
+    lost = same_boot and (how == "lost" or (how == "not begun" and entry.pid != 0))
     if lost and not entry.losses:
         return None
     losses = entry.losses - lost
