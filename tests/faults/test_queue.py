@@ -79,7 +79,8 @@ def test_a_run_that_gives_way_to_a_higher_priority_resumes_by_itself_and_equals_
     until((found("it").path / ASKED).exists)
     Path("go-on").touch()
     until(lambda: state(found("dear")) == state(found("it")) == "finished")
-    assert [event.data["step"] for event in events(found("it"), "stopped")] == [40]
+    (stopped,) = events(found("it"), "stopped")
+    assert 40 <= stopped.data["step"] < STEPS
     assert outcome(found("it")).continues(undisturbed)
 
 
