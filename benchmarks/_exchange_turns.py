@@ -70,8 +70,7 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
         share = session.data.batch_size // group.size
         own = replace(session, data=replace(session.data, batch_size=share))
         nobody = Group(BoardBulletin(HashStore(), 0, 1, 0))
-        tried = try_first(session, model, CPU, member.place, recorder)
-        estimate = tried.estimate if tried else None
+        estimate = try_first(session, model, CPU, member.place, recorder)
         with (
             volary(session, group, recorder, model, drafts, estimate) as ours,
             volary(own, nobody, Recorder(group.rank), apart, drafts) as alone,

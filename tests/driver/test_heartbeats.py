@@ -20,6 +20,7 @@ from volary.run.database.counts import CountRow
 from volary.run.database.journal import STEP_FIELDS, Journal
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.run.launch.members import GroupMembers
 from volary.run.verdict import Verdict
 
 HELLO = {"rank": 0, "pid": 12, "host": "h"}
@@ -296,3 +297,15 @@ def test_what_is_counted_adds_up_by_kind_worker_server_and_value(hub, directory)
             CountRow("staleness", 0, 2, 3, 6),
             CountRow("wait", 0, -1, 8, 1),
         ]
+
+
+def test_workers_that_keep_step_hear_who_is_left_at_once_or_as_they_come_back(journal):
+    watch = FailureDetector(3, Rules(5, 10, 120), now=0.0)
+    hub = HeartbeatService(watch, journal, lambda *_: (), members=GroupMembers((0, 1, 2)))
+    for rank in range(3):
+        list(hub.opened(rank + 1, HELLO | {"rank": rank}, 0.0))
+    news = {"members": {"ranks": (0, 2), "number": 1}}
+    assert [peer for peer, said in hub.fell({1: "was killed"}) if said == news] == [1, 3]
+    assert [said for _, said in hub.fell({1: "was killed"})] == []
+    list(hub.closed(1, 0.0))
+    assert (4, news) in list(hub.opened(4, HELLO, 0.0))

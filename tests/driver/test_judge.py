@@ -410,7 +410,7 @@ class Elastic(NoServers):
 
     outcome: str | None = None
     words: str = ""
-    elastic = True
+    elastic, lock_step = True, False
 
     def account(self) -> ServerFailure | None:
         return ServerFailure([self.words], Path("runs/it/logs/server-1.log")) if self.words else None
@@ -428,6 +428,19 @@ def test_elastic_run_ends_as_its_roster_says_whoever_was_lost_or_left(directory)
     stopped = judge(directory, watch, [], {0: said(0, "left", step=9)}, Elastic("stopped"))
     assert stopped.state == "stopped"
     assert stopped.message == "stopped after step 12"
+
+
+def test_workers_that_keep_step_say_themselves_how_the_run_ended_that_they_went_on_with(directory):
+    watch, keepers = watched(), NoServers(recovers=True)
+    watch.fell(1, "was killed by SIGKILL")
+    watch.dismiss(1)
+    finished = {rank: said(rank, "finished", step=9) for rank in (0, 2)}
+    ending = judge(directory, watch, [Exited(1, -9, 9)], finished, keepers)
+    assert (ending.state, ending.step) == ("finished", 9)
+    stopped = judge(directory, watch, [], finished | {2: said(2, "stopped", step=9)}, keepers)
+    assert (stopped.state, stopped.step) == ("stopped", 9)
+    with pytest.raises(WorkerLost, match=r"no worker is left\nrank 1"):
+        judge(directory, watch, [Exited(1, -9, 9)], {0: said(0, "peer_lost", step=9)}, keepers)
 
 
 def test_a_run_over_servers_that_has_come_to_its_end_has_done_so_also_if_it_needed_every_worker_until_then(directory):

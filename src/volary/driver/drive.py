@@ -148,7 +148,7 @@ class Drive:
         return self._keepers.steps(max((worker.step for worker in self._watch.workers.values()), default=0))
 
     def _why_closed(self) -> str:
-        if not self._keepers.elastic:
+        if not self._keepers.elastic or self._keepers.lock_step:
             return "its workers are fixed: the consistency model needs each of them"
         return "it is ending" if self._interrupts.count or self._keepers.outcome else ""
 

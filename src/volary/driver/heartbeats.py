@@ -27,6 +27,7 @@ from volary.run.database.network import LayerGraph
 from volary.run.database.spans import Span
 from volary.run.database.traffic import Traffic
 from volary.run.database.usage import Usage
+from volary.run.launch.members import GroupMembers
 from volary.run.verdict import ENDED_WELL
 
 _Wanted = TypeVar("_Wanted")
@@ -49,7 +50,8 @@ class HeartbeatService:
 
     go_on_without: told the rank of each worker that is given up, and what happened to it, in a run that goes on then;
     None where it does not. left: told the rank of each that has left such a run by itself. begun_with: what its
-    workers must know of the data that a run was begun with which is resumed. servers: whether it has any.
+    workers must know of the data that a run was begun with which is resumed. servers: whether it has any. members: of a
+    run that goes on without servers, whose workers then meet again.
     """
 
     def __init__(
@@ -61,17 +63,18 @@ class HeartbeatService:
         begun_with: str = "",
         *,
         servers: bool = False,
+        members: GroupMembers | None = None,
     ) -> None:
         self.watch = watch
         self._go_on_without, self._left = go_on_without, left
         self._welcome = ({"begun_with": begun_with} if begun_with else {}) | ({"servers": True} if servers else {})
-        self._dismissed = 0
+        self._dismissed, self._members = 0, members
         self._journal = journal
         self._finishing = False
         self._requests: list[Any] = []
         self._warned_of_fault = False
         self._alike = Alike(watch.world_size)
-        self._stragglers = Stragglers(lock_step=go_on_without is None)
+        self._stragglers = Stragglers(lock_step=go_on_without is None or members is not None)
 
     def finish(self) -> Iterator[tuple[int, Any]]:
         """Ask all workers to end after their step, also those that are still to come."""
@@ -118,6 +121,8 @@ class HeartbeatService:
             yield peer, {"finish": True}
         if self._requests:
             yield peer, {"requests": self._requests}
+        if self._members is not None and self._members.number:
+            yield peer, self._who_trains(self._members)
         if again:
             self._event("reconnected", who.rank, worker.step, {"host": who.host})
             return
@@ -203,6 +208,7 @@ class HeartbeatService:
         """Dismiss those that are newly given up, where the run goes on: should one come back, it learns so."""
         if self._go_on_without is None:
             return
+        before = self._dismissed
         for lost in self.watch.lost[self._dismissed :]:
             self._dismissed += 1
             worker = self.watch.workers[lost.rank]
@@ -212,6 +218,14 @@ class HeartbeatService:
             if worker.peer is not None:
                 yield worker.peer, {"end": self._why_not(lost.rank)}
                 yield worker.peer, CLOSE
+        if self._members is not None and self._dismissed > before:
+            workers = self.watch.workers.values()
+            gone = [worker.rank for worker in workers if worker.dismissed or worker.goodbye]
+            self._members = self._members.without(gone)
+            yield from ((one.peer or 0, self._who_trains(self._members)) for one in workers if one.counts)
+
+    def _who_trains(self, members: GroupMembers) -> dict[str, Any]:
+        return {"members": {"ranks": members.ranks, "number": members.number}}
 
     def _pids_here(self) -> list[int]:
         """Workers on this machine, whoever started them, by rank."""

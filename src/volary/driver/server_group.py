@@ -25,11 +25,12 @@ class ServerFailure:
 class ServerGroup(Protocol):
     """Starts with the run, is looked at while it continues, ends with it.
 
-    elastic: the run continues without a worker that is lost, and others may join it. services: what the run's server
-    carries for them.
+    elastic: the run continues without a worker that is lost. lock_step: its workers keep step without servers, so that
+    they say how the run ends, and none joins. services: what the run's server carries for them.
     """
 
     elastic: bool
+    lock_step: bool
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -112,13 +113,17 @@ class ServerGroup(Protocol):
 
 
 class NoServers:
-    """The group of no servers: each worker keeps the parameters itself."""
+    """The group of no servers: each worker keeps the parameters itself, of which those that are left may train on."""
 
     elastic = False
+    lock_step = True
     ending = False
     failure = refusal = corrupt = unsaved = ""
     outcome = None
     services: Mapping[str, Service] = {}
+
+    def __init__(self, *, recovers: bool = False) -> None:
+        self.elastic = recovers
 
     def start(self, meeting: Meeting) -> None:
         pass
@@ -127,7 +132,7 @@ class NoServers:
         """Do nothing: nobody is let in."""
 
     def without(self, rank: int, reason: str, now: float) -> Replies:
-        """Never: the run ends with the first worker that is lost."""
+        """Do nothing: workers keep what is needed themselves."""
         return ()
 
     def left(self, rank: int, now: float) -> Replies:

@@ -14,7 +14,7 @@ from volary.monitor.outline import Outline
 from volary.run.database.reader import PHASES, Event, Window
 
 STOPPING = "stopping after this step; Ctrl-C again stops now"
-MEMBERSHIP = ("joined", "left", "lost", "server_lost")
+MEMBERSHIP = ("joined", "left", "lost", "server_lost", "recovered")
 TROUBLE = ("suspect", "slow", "checkpoint_failed", "skipped", "warning", "lost", "server_lost")
 PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase in PHASES}
 PART = re.compile(r"(\w+)\[(\d+)(?:,(\d+))?\]")  # a figure of a class, `recall[3]`, or of a cell of a matrix
@@ -148,6 +148,10 @@ def membership(event: Event) -> str:
         return f"rank {event.rank} joined (host {clean(event.data.get('host', '?'))})"
     if event.kind == "left":
         return f"rank {event.rank} left"
+    if event.kind == "recovered":
+        workers, where = event.data.get("workers"), clean(event.data.get("source", "?"))
+        source = "what these have in memory" if where == "memory" else "the newest checkpoint"
+        return f"training goes on with {clean(workers)} worker{'s' * (workers != 1)}, from {source}"
     return f"rank {event.rank} {reason}; the run goes on without it"
 
 

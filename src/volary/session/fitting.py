@@ -86,8 +86,35 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
             f"partition is {partition}, and with consistency={name} each worker updates all parameters; accepted: "
             "consistency=bsp, or partition=data"
         )
+    if strategy.recover == "memory":
+        yield from _of_recovery(strategy)
     if strategy.backend != "auto":
         yield Need("backend", strategy.backend, "process group", "auto")
+
+
+def _of_recovery(strategy: Strategy) -> Iterator[Need]:
+    """Yield what going on without a lost worker needs. Raises SettingError where only that one had what is needed."""
+    said = "recover is memory, and with"
+    if _keeps_versions(strategy):
+        raise SettingError(
+            f"{said} exchange={EXCHANGE.name_of(type(strategy.exchange))} servers keep the parameters, whichever "
+            "worker is lost; accepted: recover=checkpoint, or exchange=allreduce"
+        )
+    if strategy.partition.mesh(strategy.workers).data != strategy.workers:
+        raise SettingError(
+            f"{said} partition={PARTITION.name_of(type(strategy.partition))} no other worker has what the lost one "
+            "kept; accepted: recover=checkpoint, or partition=data"
+        )
+    if strategy.consistency.pushes.value != "gradient":
+        raise SettingError(
+            f"{said} consistency={CONSISTENCY.name_of(type(strategy.consistency))} each worker updates parameters of "
+            "its own between two means; accepted: recover=checkpoint, or consistency=bsp"
+        )
+    if strategy.backend not in ("auto", "gloo"):
+        raise SettingError(
+            f"{said} backend={strategy.backend} waits for a lost worker do not end; accepted: auto, gloo"
+        )
+    yield Need("recover", "memory", "whole gradient", "exchange.behind=false, or recover=checkpoint")
 
 
 def _of_consistency(strategy: Strategy) -> Iterator[Need]:
@@ -154,6 +181,8 @@ def of_session(session: Session) -> Iterator[Need]:
         yield Need("train.precision", train.precision, "whole gradient", "fp32 or bf16")
         yield Need("train.precision", train.precision, "all sums", "fp32 or bf16")
     yield from _of_average(session)
+    if session.strategy.recover == "memory":
+        _fit_recovery(session)
     for rule in train.freeze:
         if rule.until.unit != "never":
             yield Need("train.freeze", f"until {rule.until}", "steps together", "until=never, or exchange=allreduce")
@@ -164,6 +193,20 @@ def of_session(session: Session) -> Iterator[Need]:
             )
         yield Need("data.batch", "one that grows", "steps together", "fixed")
         yield Need("data.batch", "one that grows", "all parameters", "fixed, or partition.level=2")
+
+
+def _fit_recovery(session: Session) -> None:
+    """Raise SettingError for what cannot go on with fewer workers in the middle of an epoch."""
+    data, said = session.data, "strategy.recover is memory, and"
+    if any(rule.until.unit != "never" for rule in session.train.freeze):
+        raise SettingError(f"{said} train.freeze thaws layers by checkpoints; accepted: until=never, or checkpoint")
+    if data.batch.largest(data.batch_size) != data.batch_size:
+        raise SettingError(f"{said} data.batch tries sizes, which no step repeats; accepted: fixed, or checkpoint")
+    if session.train.sync_batch_norm:
+        raise SettingError(
+            f"{said} train.sync_batch_norm is true, whose layers are bound to all workers; accepted: "
+            "false, or checkpoint"
+        )
 
 
 def _fit_compiled(session: Session) -> None:
@@ -239,19 +282,16 @@ def _of_average(session: Session) -> Iterator[Need]:
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
-    """Yield what a loop of one's own needs. early_update: it looks at no gradients.
-
-    Raises SettingError for a budget of memory, which nobody can hold it to.
-    """
-    if strategy.memory is not None:
-        raise SettingError(
-            f"strategy.memory is {strategy.memory}, and what a loop of your own takes is not known before it begins; "
-            "accepted: null"
-        )
+    """Yield what a loop of one's own needs. early_update: it looks at no gradients. Raises SettingError."""
     partition = PARTITION.name_of(type(strategy.partition))
     whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
     yield Need("strategy.partition", partition, "all parameters", whole)
     yield Need("strategy.partition", partition, "own loop", "partition=data, or sharded up to level 2")
+    if strategy.recover == "memory":
+        raise SettingError(
+            "strategy.recover is memory, and the loop is your own: no one can take it back to the step before; "
+            "accepted: checkpoint"
+        )
     # what it does not look at may be late: what servers update, early updates, means of parameters
     if _keeps_versions(strategy) or early_update or strategy.consistency.pushes.value != "gradient":
         return

@@ -16,7 +16,6 @@ from volary.session.reading.settle import settle
 from volary.session.values.period import Period
 from volary.session.values.reference import UserObject
 from volary.session.values.run_name import check_name
-from volary.session.values.size import Size
 from volary.session.values.url import Location, Url
 
 POSITIVE = "above 0"
@@ -213,13 +212,13 @@ class Strategy:
     exchange: Annotated[Any, Choice("volary.exchange")] = ALL_REDUCE  # who keeps the parameters
     codec: Annotated[Any, Choice("volary.codec")] = "none"  # in how many bytes gradients travel
     partition: Annotated[Any, Choice("volary.partition")] = "data"  # which part of the network each worker holds
-    memory: Size | None = None  # that a worker may take, as `volary check` predicts it; null: not limited
     backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # auto: gloo on CPU, NCCL on CUDA; mpi: if torch has it
     security: Literal["encrypted", "always", "authenticated"] = "encrypted"  # see docs/security.md
     bucket_mb: float = 8.0  # MiB that travel at once: small parameters together, large ones in blocks of rows
     suspect_after_s: float = 5.0  # seconds of silence after which a worker is reported as suspect
     give_up_after_s: float = 10.0  # seconds of silence after which a worker or a server counts as lost, or their driver
     stuck_after_s: float = 600.0  # seconds that others wait for a worker without progress before it counts as lost
+    recover: Literal["checkpoint", "memory"] = "checkpoint"  # where training resumes once a worker is lost
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
     interface: str = ""  # network interface that all machines have, as eth0; empty: the route between them decides
 
@@ -229,7 +228,6 @@ class Strategy:
         require(self.workers >= 1, "workers", self.workers, WHOLE)
         require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)
         require(self.suspect_after_s > 0, "suspect_after_s", self.suspect_after_s, POSITIVE)
-        require(self.memory is None or self.memory.count > 0, "memory", self.memory, "above 0, or null")
         in_a_day = f"above 0, up to {LONGEST_WAIT_S:g} (a day)"
         require(0 < self.stuck_after_s <= LONGEST_WAIT_S, "stuck_after_s", self.stuck_after_s, in_a_day)
         require(self.startup_timeout_s > 0, "startup_timeout_s", self.startup_timeout_s, POSITIVE)
@@ -309,8 +307,6 @@ class Session:
     Raises SessionError with all problems at once.
     """
 
-    enqueue: ClassVar[Callable[..., Any] | None] = None  # `volary.api.submit`, which is set by that room
-
     network: Annotated[Any, Choice("volary.network.zoo", user=True, beside=("weights",))]  # the model
     data: Data
     loss: Annotated[Any, Choice("volary.network.losses", user=True)] = "cross_entropy"  # the loss to minimise
@@ -355,12 +351,6 @@ class Session:
         mine = replace(self.train)  # a copy, so that two sessions may share a section
         object.__setattr__(mine, "_session", self)
         object.__setattr__(self, "train", mine)
-
-    def submit(self, **asked: Any) -> Any:
-        """Queue a run of the session; what `volary.api.submit(session, **asked)` returns, and raises."""
-        if Session.enqueue is None:
-            raise SettingError("session.submit() needs `from volary import Session`")
-        return Session.enqueue(self, **asked)
 
     @property
     def weights(self) -> Any:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from volary.data.batching.batch import Batch
     from volary.run.checkpoints import Manifest
     from volary.train.agreement.first_state import DeferredTensors
+    from volary.train.agreement.votes import Agreed
+    from volary.train.recovery.kept_state import KeptState
 
 Outcome = Literal["finished", "stopped", "left"]
 
@@ -122,6 +124,24 @@ class Saver(Protocol):
         checkpoints stay. last: nothing will be saved after it, so it is tried again for some seconds; raises NotSaved
         then. Saving the same step twice writes once. A collective call: ranks agree among themselves, so that they can
         save without the run's driver, too.
+        """
+        ...
+
+    def remember(self) -> None:
+        """A step begins, which may have to be done again without a worker: keep what it changes before its update."""
+        ...
+
+    def keep(self, step: int, due: Agreed | None) -> KeptState:
+        """What this rank has after `step` updates, once nothing exchanges any more.
+
+        due: of the newest step, if its update is done and not all that follows it: no step is under way.
+        """
+        ...
+
+    def take_over(self, kept: KeptState) -> Agreed | None:
+        """Continue from what rank 0 has kept, and each rank of its own; as `resume`, but for where that is.
+
+        kept: by this rank. Returns what was agreed in the newest step, if what follows its update is still to be done.
         """
         ...
 

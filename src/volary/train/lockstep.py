@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from volary.train.model import TrainedNetwork
     from volary.train.recording.histograms import Histograms
     from volary.train.recording.recorder import Recorder
+    from volary.train.recovery.kept_state import KeptState
     from volary.train.replica import Voting
     from volary.train.state.stateful import RankState
 
@@ -102,7 +103,8 @@ class Lockstep:
     and samples of their own. compare: raises RanksDiffer unless all that should be equal is so at a step, on all ranks;
     a collective call; None: nothing should be. requests: what the run is asked to do, and whether this worker is to end
     after its step. thawed: a stage has ended. residuals: those of this rank's codecs.
-    histograms: looks at parameters before and after some steps.
+    histograms: looks at parameters before and after some steps. due: what was agreed in a step, from its update on
+    until the next one begins.
     """
 
     session: Session
@@ -120,6 +122,7 @@ class Lockstep:
     best: Best
     requests: RunRequests
     histograms: Histograms
+    due: Agreed | None = None
     outcome: Outcome = "finished"
     thawed: bool = False
     _batch: Batch = field(init=False)  # the newest
@@ -129,11 +132,15 @@ class Lockstep:
     _better: bool = False
     _told_empty: bool = False
     _begun: int = 0  # the feed's step before the newest contribution
+    _steps: int = -1  # steps of the run before it; -1: there was none
     _step_s: float = 0.0  # what all workers took for a step, in the mean
 
     def __iter__(self) -> Iterator[Task]:
         """The tasks of the run from where the feed stands."""
         self.outcome, ending = "finished", False
+        if self.due is not None:
+            self._agreed, self._begun, self._steps = self.due, self.data.feed.step - 1, self.recorder.step - 1
+            ending = yield from self._due()
         while not ending and not self.data.feed.ended:
             if self.data.growth is not None and self.data.growth.due:  # a checkpoint may have been taken just before
                 yield from self._grow(self.data.growth)
@@ -141,11 +148,25 @@ class Lockstep:
                     yield SaveTask(lambda: self._save(last=True))
                     self.outcome = "stopped"
                     return
+            if self.recovers:
+                self.due, self._steps = None, self.recorder.step
+                self.saver.remember()
             self.histograms.begin(self.data.feed.step, self.data.steps_per_epoch)
             yield self._learn(self.data.feed.step)
             self.histograms.end()
             ending = yield from self._due()
         self.replica.finish()
+
+    @property
+    def recovers(self) -> bool:
+        """Whether a step may have to be done again, if a worker is lost in it."""
+        return bool(self.session.strategy.recover == "memory")
+
+    def kept(self) -> KeptState | None:
+        """What this rank has for those that train on, once nothing exchanges any more; None if no step has begun."""
+        if not self.recovers or self._steps < 0:
+            return None
+        return self.saver.keep(self._steps + (self.due is not None), self.due)
 
     def computed(self, part: MicroBatch, loss: float) -> bool:
         """Count a part and its loss; return whether backward is to run, before which the last part votes.
@@ -175,8 +196,10 @@ class Lockstep:
             self._leave_out(agreed)
         elif not agreed.counted:
             self._tell_empty()
+            self.due = agreed
             self.replica.leave_out()
         else:
+            self.due = agreed
             self.replica.apply(scale)  # parameters change as their sums arrive
         if not self._trying:
             self._end_step(agreed.loss if agreed.counted else nan)
@@ -229,6 +252,7 @@ class Lockstep:
     def _leave_out(self, agreed: Agreed) -> None:
         if self.session.train.on_nonfinite == "stop" and not self._trying:
             raise not_finite(agreed.not_finite, self.recorder.step + 1, self._origin(agreed), self.saver.newest)
+        self.due = agreed
         self.replica.leave_out()
         if self.recorder.leads and not self._trying:  # all ranks leave it out
             self.recorder.event("skipped", ranks=list(agreed.not_finite))

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from volary.comm.groups import gloo, mesh
+from volary.comm.memory import shared_memory
 from volary.errors import SettingError
 from volary.sharding.groups import Axis, RankMesh, leads
 
@@ -184,12 +185,15 @@ def _join_by_mpi(rank: int, world_size: int) -> None:
 
 
 def cut() -> None:
-    """End every connection of the groups: who waits for a silent peer raises at once. From any thread.
+    """End every connection of the groups, and all waits in shared memory: who waits for a silent peer raises at once.
+
+    From any thread.
 
     The groups are of no use afterwards.
     """
     mesh.close_all()
     gloo.cut()
+    shared_memory.cut()
 
 
 def leave() -> None:

@@ -13,7 +13,8 @@ from volary.comm.memory.futex import wait_while, wake_all
 from volary.errors import PeerLost
 
 LINE_BYTES = 64  # of a cache line: two ranks' counters never share one
-_LOOK_AGAIN_S = 1.0
+_LOOK_AGAIN_S = 0.2
+_cuts = 0  # how often `cut` was called
 
 
 def machine() -> str:
@@ -36,6 +37,31 @@ def available_bytes() -> int:
     except OSError:
         return available
     return available if bound == "max" else min(available, int(bound) - used)
+
+
+def cut() -> None:
+    """Let nobody wait any more for ranks that share memory by now: whoever does raises PeerLost. From any thread."""
+    global _cuts
+    _cuts += 1
+
+
+def cuts() -> int:
+    """How often `cut` was called so far: who begins to share memory remembers it."""
+    return _cuts
+
+
+def await_turn(counter: ctypes.c_int32, turn: int, rank: int, timeout_s: float, since: int) -> None:
+    """Sleep until the `counter` of `rank`, in shared memory, has reached `turn`.
+
+    since: `cuts` when the memory was shared. Raises PeerLost if that takes `timeout_s`, or `cut` is called.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (seen := counter.value) < turn:
+        if since != _cuts:
+            raise PeerLost(f"the exchange broke: rank {rank} is no longer waited for")
+        if time.monotonic() > deadline:
+            raise PeerLost(f"rank {rank} did not come to the exchange within {timeout_s:.0f} s")
+        wait_while(counter, seen, _LOOK_AGAIN_S)
 
 
 class Segment:
@@ -78,7 +104,7 @@ class Rounds:
         self._counters = [ctypes.c_int32.from_buffer(memory, offset) for offset in offsets]
         self._mine = self._counters[rank]
         self._others = [(other, self._counters[other]) for other in range(world_size) if other != rank]
-        self._timeout_s = timeout_s
+        self._timeout_s, self._since = timeout_s, cuts()
 
     @staticmethod
     def size_bytes(world_size: int) -> int:
@@ -92,11 +118,4 @@ class Rounds:
         wake_all(self._mine)
         for rank, counter in self._others:
             if counter.value < turn:
-                self._wait(rank, counter, turn)
-
-    def _wait(self, rank: int, counter: ctypes.c_int32, turn: int) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        while (seen := counter.value) < turn:
-            if time.monotonic() > deadline:
-                raise PeerLost(f"rank {rank} did not come to the exchange within {self._timeout_s:.0f} s")
-            wait_while(counter, seen, _LOOK_AGAIN_S)
+                await_turn(counter, turn, rank, self._timeout_s, self._since)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from volary.comm.memory.futex import wait_while, wake_all
-from volary.comm.memory.shared_memory import LINE_BYTES
+from volary.comm.memory.futex import wake_all
+from volary.comm.memory.shared_memory import LINE_BYTES, await_turn, cuts
 from volary.comm.sums.route import Memory
 from volary.comm.sums.segments import boards
-from volary.errors import PeerLost
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin
     from volary.comm.sums.route import BufferShape
-
-_LOOK_AGAIN_S = 1.0
 
 
 class NodeBarrier:
@@ -31,7 +27,7 @@ class NodeBarrier:
         counters = [ctypes.c_int32.from_buffer(memory, offset + place * LINE_BYTES) for place in range(len(ranks))]
         self._mine = counters[ranks.index(rank)]
         self._others = [(other, counter) for other, counter in zip(ranks, counters, strict=True) if other != rank]
-        self._timeout_s = timeout_s
+        self._timeout_s, self._since = timeout_s, cuts()
 
     @staticmethod
     def size_bytes(ranks: Sequence[int]) -> int:
@@ -51,12 +47,9 @@ class NodeBarrier:
 
     def wait(self, turn: int) -> None:
         """Return when everybody has arrived `turn` times. Raises PeerLost, naming who has not."""
-        deadline = time.monotonic() + self._timeout_s
         for rank, counter in self._others:
-            while (seen := counter.value) < turn:
-                if time.monotonic() > deadline:
-                    raise PeerLost(f"rank {rank} did not come to the exchange within {self._timeout_s:.0f} s")
-                wait_while(counter, seen, _LOOK_AGAIN_S)
+            if counter.value < turn:
+                await_turn(counter, turn, rank, self._timeout_s, self._since)
 
 
 class NodeBuffers:

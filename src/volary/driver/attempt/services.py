@@ -23,6 +23,7 @@ from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
+from volary.run.launch.members import GroupMembers
 
 
 class AttemptServices:
@@ -45,7 +46,9 @@ class AttemptServices:
     ) -> None:
         self._directory, self._keepers, self._journal = directory, keepers, journal
         without, served = keepers.without if keepers.elastic else None, "roster" in keepers.services
-        self._hub = HeartbeatService(watch, journal, without, keepers.left, _begun_with(directory), servers=served)
+        members = GroupMembers(tuple(range(watch.world_size))) if keepers.elastic and keepers.lock_step else None
+        begun_with = _begun_with(directory)
+        self._hub = HeartbeatService(watch, journal, without, keepers.left, begun_with, servers=served, members=members)
         self._files = FileReceiver(directory, counts, lambda kind, step, data: journal.event(kind, None, step, **data))
         services: dict[str, Service | Reception] = {
             SERVICE: self._files.reception,

@@ -39,7 +39,7 @@ class RosterAndServers:
         self, directory: RunDirectory, task: Task, settings: RosterSettings, journal: Journal, engine: Engine
     ) -> None:
         strategy, checkpoints = task.strategy, Checkpoints(directory.checkpoints)
-        self.elastic = is_elastic(strategy)
+        self.elastic, self.lock_step = is_elastic(strategy), False
         self._directory, self._strategy, self._journal, self._engine = directory, strategy, journal, engine
         self._count = settings.servers
         session = None if isinstance(task, Script) else task

@@ -36,7 +36,9 @@ def storage_of(directory: RunDirectory, task: Task, engine: Engine) -> Storage:
 
     def servers(journal: Journal) -> ServerGroup:
         settings = roster_settings_of(task)
-        return NoServers() if settings is None else RosterAndServers(directory, task, settings, journal, engine)
+        if settings is None:
+            return NoServers(recovers=task.strategy.recover == "memory")
+        return RosterAndServers(directory, task, settings, journal, engine)
 
     def counts(checkpoints: Checkpoints) -> None:
         checkpoints.keep(task.checkpoint.keep_last, keep_best=task.checkpoint.keep_best)

@@ -85,6 +85,8 @@ def judge(
         raise noted(ServerLost("\n".join([*account.lines, *words])), directory, account.log)
     if keepers.unsaved:
         raise noted(NotSaved(keepers.unsaved), directory)
+    if keepers.elastic and keepers.lock_step:
+        return _by_those_left(directory, watch, exits, verdicts)
     if keepers.elastic or keepers.outcome:  # what they have ended is saved, whoever of the workers did not see it
         return _by_roster(directory, watch, exits, verdicts, keepers)
     if launcher is not None and (told := _with_launcher(watch, launcher, verdicts)):
@@ -145,11 +147,34 @@ def _by_roster(
         return Ending(directory, "finished", step)
     if keepers.outcome == "stopped":
         return _stopped(directory, step)
+    raise _nobody_left(directory, watch, exits, verdicts)
+
+
+def _by_those_left(
+    directory: RunDirectory, watch: FailureDetector, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]
+) -> Ending:
+    """How a run ended whose workers keep step, by those that have trained on without the others.
+
+    Raises WorkerLost if nobody has.
+    """
+    last = [verdict for rank, verdict in verdicts.items() if not watch.workers[rank].dismissed]
+    if not last or any(verdict.outcome not in ("finished", "stopped") for verdict in last):
+        raise _nobody_left(directory, watch, exits, verdicts)
+    if alone := [verdict for verdict in last if verdict.outcome == "stopped" and verdict.reason]:
+        raise noted(WorkerLost(_without_driver(alone[0])), directory)
+    step = max(verdict.step for verdict in last)
+    finished = all(verdict.outcome == "finished" for verdict in last)
+    return Ending(directory, "finished", step) if finished else _stopped(directory, step)
+
+
+def _nobody_left(
+    directory: RunDirectory, watch: FailureDetector, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]
+) -> WorkerLost:
     if not watch.lost:
-        raise noted(WorkerLost("all workers have left the run"), directory)
+        return noted(WorkerLost("all workers have left the run"), directory)
     last = watch.lost[-1]
     message = f"no worker is left\n{_lost_message(directory, watch, last, exits, verdicts)}"
-    raise noted(WorkerLost(message), directory, _log_of(directory, last.rank))
+    return noted(WorkerLost(message), directory, _log_of(directory, last.rank))
 
 
 def _stopped(directory: RunDirectory, step: int) -> Ending:

@@ -21,6 +21,7 @@ from volary.comm.control.errors import ConnectionLost, NobodyThere
 from volary.comm.groups.moving_bytes import MovingBytes
 from volary.errors import VolaryError
 from volary.train.member.driver_watch import DriverWatch
+from volary.train.recovery.member_news import MemberNews
 
 if TYPE_CHECKING:
     from volary.comm.control.connection import Connection
@@ -75,14 +76,15 @@ class Pulse:
     """Beats until `stop`; carries the recorder's rows and events.
 
     asked_to_end: this worker is to finish its step, save and end. requests: what else this attempt of the run was asked
-    to do, oldest first. lost: why it is without a driver, if it is. abandon: called with a sentence when the run is
-    over for this worker, whatever its training thread sits in (another worker is lost, or the driver); it must end the
-    process.
+    to do, oldest first. members: who trains together, in a run that goes on without a lost worker. lost: why it is
+    without a driver, if it is. abandon: called with a sentence when the run is over for this worker, whatever its
+    training thread sits in (another worker is lost, or the driver); it must end the process.
     """
 
     def __init__(self, member: DriverAccess, recorder: Recorder, abandon: Callable[[str], None]) -> None:
         self.asked_to_end = False
         self.requests: tuple[Any, ...] = ()
+        self.members = MemberNews(member.give_up_after_s)
         self._member, self._recorder, self._abandon = member, recorder, abandon
         self._connection = member.connection
         self._driver = DriverWatch(member.give_up_after_s, time.monotonic())
@@ -163,6 +165,8 @@ class Pulse:
             self.ask_to_end()
         if "requests" in message:  # all of this attempt, again and again
             self.requests = tuple(message["requests"])
+        if "members" in message:
+            self.members.hear(**message["members"])
         if message.get("stack"):
             self._send(stack=_stacks())
         if "end" in message and self._stop_at is None:

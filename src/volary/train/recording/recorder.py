@@ -21,6 +21,7 @@ STEP_PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 class Recorder:
     """One worker's clock and notebook. The pulse thread reads it; the training thread writes, and any thread events.
 
+    place: of this worker in the group that trains, which is another than its rank once a worker before it was lost.
     phase: what the worker is in; in "exchange" and "idle" it waits for others, and they never for it.
     call: of the user's, in which all workers wait for each other just now, `worker.mean` say; empty in a step.
     progress: grows with every change of phase, and as what is waited for comes.
@@ -31,7 +32,7 @@ class Recorder:
     """
 
     def __init__(self, rank: int) -> None:
-        self.rank = rank
+        self.rank = self.place = rank
         self.step = 0
         self.phase = "starting"
         self.call = ""
@@ -58,7 +59,7 @@ class Recorder:
     @property
     def leads(self) -> bool:
         """Whether this worker says what one is to say for all."""
-        return leads(self.rank)
+        return leads(self.place)
 
     @classmethod
     def unheard(cls) -> Recorder:

@@ -86,7 +86,7 @@ class LocalDrafts:
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
         """Commit at once; rank 0 records the event."""
-        if self._recorder.rank:
+        if not self._recorder.leads:
             return
         path = self.checkpoints.commit(step, world_size, files, metric)
         self.newest = step
@@ -105,7 +105,7 @@ class LocalDrafts:
 
     def have(self, step: int, *, whole: bool) -> Manifest:
         # a store brings what is of ranks, and, where that is not enough, all
-        rank = rank_file(self._recorder.rank)
+        rank = rank_file(self._recorder.place)
         if not whole and rank in (manifest := self.checkpoints.bring(step, is_of_rank)).files:
             return manifest
         return self.checkpoints.bring(step)

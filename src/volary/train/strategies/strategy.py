@@ -110,7 +110,8 @@ def _of(
     """What waits no longer than it must. by_slices: what updates if chunks can be applied as they arrive."""
     recorder, module = settings.recorder, settings.module
     at_once = settings.at_once or contribution.why_at_once
-    whole = "the loop is your own" if by_slices is None else at_once or by_slices.why_whole
+    recovers = "a step that a worker is lost in has changed nothing" if settings.strategy.recover == "memory" else ""
+    whole = "the loop is your own" if by_slices is None else at_once or by_slices.why_whole or recovers
     if settings.comm_setup.owned is not None:
         alone = "your loop sees all gradients" if by_slices is None else by_slices.why_undivided
         whole = at_once or alone

@@ -6,17 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
+from torch.distributed.distributed_c10d import PrefixStore
 
 from volary.comm.channels.channel import Credentials
 from volary.comm.control.connection import Connection
 from volary.comm.control.store import KeyedStore
-from volary.comm.groups.group import LAST_RESORT_S, join, leave
+from volary.comm.groups.group import LAST_RESORT_S, cut, join, leave
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.errors import PeerLost, VolaryError
 from volary.exchange.server import COLOCATED
@@ -39,17 +40,27 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
 
+Interrupting = Callable[[Callable[[], object]], AbstractContextManager[None]]
+
 CONNECT_TIMEOUT_S = 10.0
 END_WITHIN_S = 10.0  # a server beside a worker, after the run: servers write and say goodbye themselves
 
 
 @contextmanager
 def joined(
-    member: Membership, recorder: Recorder, device: torch.device, backend: str = "auto", code: Facts | None = None
+    member: Membership,
+    recorder: Recorder,
+    device: torch.device,
+    backend: str = "auto",
+    code: Facts | None = None,
+    change: int = 0,
+    interrupting: Interrupting = lambda _: nullcontext(),
 ) -> Iterator[Group]:
     """Be in the run's group, of all its workers, for a while. code: facts that must be those of all ranks.
 
-    The recorder's phase is `exchange` from here on, as what comes first waits for the other ranks.
+    change: the number of the change of members that made the group, which meets apart from those before. interrupting:
+    is around all of it, and may call what it is given, from any thread, to end all waits for others. The recorder's
+    phase is `exchange` from here on, as what comes first waits for the other ranks.
 
     Raises PeerLost, and RanksDiffer unless all have the same code.
     """
@@ -58,12 +69,20 @@ def joined(
     try:
         recorder.starting("meeting the other workers")
         recorder.enter("exchange")
-        bulletin = BoardBulletin(store, place.rank, place.world_size, place.attempt, waiting=recorder.waiting)
-        group = join(store, bulletin, device, LAST_RESORT_S, place.address, backend)
+        part = _part(change)
+        bulletin = BoardBulletin(store, place.rank, place.world_size, place.attempt, part, recorder.waiting)
+
+        def interrupt() -> None:
+            store.close()
+            cut()
+
         try:
-            if code is not None:
-                compare(group.bulletin, "code", code)
-            yield group
+            with interrupting(interrupt):
+                meets_at = PrefixStore(part, store) if part else store
+                group = join(meets_at, bulletin, device, LAST_RESORT_S, place.address, backend)
+                if code is not None:
+                    compare(group.bulletin, "code", code)
+                yield group
         except VolaryError:
             raise
         except RuntimeError as error:
@@ -74,6 +93,25 @@ def joined(
     finally:
         leave()
         store.close()
+
+
+def said_by_all(
+    member: Membership, recorder: Recorder, change: int, topic: str, value: Any, interrupting: Interrupting
+) -> list[Any]:
+    """Post a value before the group of this change of members meets, and read those of all its ranks, in their order.
+
+    interrupting: as of `joined`. Raises VolaryError.
+    """
+    place, key = member.place, member.directory.key()
+    store = KeyedStore.at(member.host, member.port, key, member.server_life, LAST_RESORT_S)
+    with closing(store), interrupting(store.close):
+        part = _part(change)
+        bulletin = BoardBulletin(store, place.rank, place.world_size, place.attempt, part, recorder.waiting)
+        return bulletin.share(topic, value)
+
+
+def _part(change: int) -> str:
+    return f"/change {change}" if change else ""
 
 
 @contextmanager

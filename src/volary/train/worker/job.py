@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from volary.errors import SettingError
 from volary.session.spec import Session
 from volary.train.agreement.first_state import agree_on_network
 from volary.train.member.compare import data_facts
@@ -13,15 +14,16 @@ from volary.train.state.drafts import RemoteDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
 from volary.train.worker.connect import joined
-from volary.train.worker.rank_part import with_partition
+from volary.train.worker.regrouping import Regrouping, TrainingGroup
 from volary.train.worker.saver import drafts_of
 from volary.train.worker.served_session import run_served
 from volary.train.worker.session import as_trained, device_for, new_model, run_facts
 from volary.train.worker.stages import train_stages
 
 if TYPE_CHECKING:
+    import torch
+
     from volary.comm.groups.group import Group
-    from volary.placement import Place
     from volary.run.checkpoints import Manifest
     from volary.train.coordinator import Outcome
     from volary.train.lockstep import Lockstep
@@ -34,55 +36,74 @@ if TYPE_CHECKING:
 
 def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """Train the run's session as one of its ranks. Raises what the user's code raises, and VolaryError."""
-    place = member.place
     session = Session.read(member.directory.session)
     if member.over_servers:
         return run_served(session, member, recorder, pulse)
-    device = device_for(session, place)
-    with joined(member, recorder, device, session.strategy.backend, run_facts(session, member)) as group:
-        recorder.enter("starting")
-        built, tried = new_model(session, device, member, recorder)
-        recorder.enter("exchange")
-        agree_on_network(built.module, group, data_facts(built.samples))
-        first = with_partition(built, tried, group)
-        chosen = first.session
-        recorder.enter("starting")
-        drafts = drafts_of(member, group, recorder, pulse, chosen.checkpoint)
-        first_of = [first]  # it is let go of with its stage
+    device = device_for(session, member.place)
+    if device.type == "cuda" and session.strategy.recover == "memory":
+        raise SettingError(
+            "strategy.recover is memory, and training is on CUDA, where waits for a lost worker do not end; accepted: "
+            "checkpoint, or train.device=cpu"
+        )
+    groups = Regrouping(session, member, recorder, pulse)
 
-        def model_of(stage: int) -> Model:
-            if not stage:
-                return first_of.pop()
-            seed_all(chosen.train.seed)
-            return as_trained(build_model(chosen, device, member.begun_with), device)
+    def train(it: TrainingGroup) -> Outcome:
+        facts, backend = run_facts(it.session, it.member), it.session.strategy.backend
+        number, interrupting = it.members.number, it.interrupting
+        with joined(it.member, recorder, device, backend, facts, number, interrupting) as group:
+            return _train(it, group, device, recorder, pulse)
 
-        def put_together(model: Model, own: Group) -> Training[Lockstep]:
-            return assemble(
-                model,
-                group=own,
-                device=device,
-                recorder=recorder,
-                drafts=drafts,
-                asked_to_end=lambda: pulse.asked_to_end,
-                requests=lambda: pulse.requests,
-                estimate=None if tried is None else tried.estimate,
-            )
+    return groups.run(train)
 
-        watch = _Watch(place, recorder, pulse, saves=not isinstance(drafts, RemoteDrafts))  # which need its disk
-        return train_stages(model_of, group, drafts, recorder, put_together, watch)
+
+def _train(it: TrainingGroup, group: Group, device: torch.device, recorder: Recorder, pulse: Pulse) -> Outcome:
+    session, member = it.session, it.member
+    (model, kept), estimate = it.taken(), None
+    recorder.enter("starting")
+    if model is None:
+        first, estimate = new_model(session, device, member, recorder)
+    else:
+        first = replace(model, session=session)
+    recorder.enter("exchange")
+    agree_on_network(first.module, group, data_facts(first.samples))
+    recorder.enter("starting")
+    drafts = drafts_of(member, group, recorder, pulse, session.checkpoint)
+    first_of = [first]  # it is let go of with its stage
+    del first, model
+
+    def model_of(stage: int) -> Model:
+        if not stage:
+            return first_of.pop()
+        seed_all(session.train.seed)
+        return as_trained(build_model(session, device, member.begun_with), device)
+
+    def put_together(model: Model, own: Group) -> Training[Lockstep]:
+        return assemble(
+            model,
+            group=own,
+            device=device,
+            recorder=recorder,
+            drafts=drafts,
+            asked_to_end=lambda: pulse.asked_to_end,
+            requests=lambda: pulse.requests,
+            estimate=estimate,
+        )
+
+    watch = _Watch(it, recorder, pulse, saves=not isinstance(drafts, RemoteDrafts))  # which need its disk
+    return train_stages(model_of, group, drafts, recorder, put_together, watch, kept, it.keep)
 
 
 @dataclass(frozen=True)
 class _Watch:
     """See `volary.train.worker.stages.Watching`. saves: a checkpoint needs no driver."""
 
-    place: Place
+    it: TrainingGroup
     recorder: Recorder
     pulse: Pulse
     saves: bool
 
     def begun(self, model: Model, lockstep: Lockstep, resumed: Manifest | None) -> None:
-        if not self.place.leads:
+        if not self.it.member.place.leads:
             return
         self.recorder.note(
             steps_planned=self.recorder.step + lockstep.data.feed.batches_ahead,
@@ -90,9 +111,13 @@ class _Watch:
             device=lockstep.network.device,
             **model.facts(),
         )
-        if resumed is not None and resumed.step:
+        if self.it.members.number:
+            source = "memory" if resumed is None else "checkpoint"
+            self.recorder.event("recovered", workers=len(self.it.members.ranks), lost=self.it.lost, source=source)
+        elif resumed is not None and resumed.step:
             self.recorder.event("resumed", from_step=resumed.step)
 
     def under_way(self, *, last: bool) -> None:
+        self.it.begun()
         if last:  # before, all have to meet again
             self.pulse.can_finish(saves=self.saves)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from volary.naming import named_buffers, named_parameters
 from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
 from volary.sharding.groups import LEADER
 from volary.train.agreement.first_state import DeferredTensors
+from volary.train.agreement.votes import Agreed
+from volary.train.recovery.kept_state import KeptState
 from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, optimizer_file
 from volary.train.state.rank_state import HELD, PRECISION, PerWorkerState, rank_states
 from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
@@ -27,7 +31,7 @@ from volary.train.state.weights import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from volary.partition._base import Part
@@ -72,6 +76,7 @@ class SessionParts:
             self._update = self._own[RANK_OPTIMIZER] = PerWorkerState(RANK_OPTIMIZER, network.update)
             self._parts[PRECISION] = self._own[PRECISION] = PerWorkerState(PRECISION, network.precision)
         self._progress = progress
+        self._before: tuple[dict[str, Any], dict[str, Any]] = {}, {}  # the newest step: what all have alike, and own
         self.late = DeferredTensors()
 
     @property
@@ -97,6 +102,31 @@ class SessionParts:
         self._recorder.go_on_from(manifest.step)
         return manifest
 
+    def remember(self) -> None:
+        self._before = deepcopy((self._parts_states(), self._rank_state()))
+
+    def keep(self, step: int, due: Agreed | None) -> KeptState:
+        now = self._parts_states(), self._rank_state()
+        alike, own = self._before if due is None else now
+        agreed = None if due is None else asdict(due)
+        return KeptState(step, {"update": self._update.state(), **alike}, own, now[1], agreed, self._saver.saved)
+
+    def take_over(self, kept: KeptState) -> Agreed | None:
+        parts: dict[str, Stateful] = {"update": self._update, **self._parts}
+        bulletin = self._saver.bulletin
+        if self._holdings.leads:
+            bulletin.post("goes on", {"step": kept.step, "due": kept.due, "saved": kept.saved})
+        said = bulletin.read("goes on", LEADER)
+        own = kept.own_at(said["step"])
+        self._spread(parts, kept.alike if self._holdings.leads else None)
+        self._restore_own([own], own)
+        self._saver.begun = self._saver.saved = said["saved"]
+        self._recorder.go_on_from(said["step"])
+        return _agreed(said["due"])
+
+    def _parts_states(self) -> dict[str, Any]:
+        return {name: part.state() for name, part in self._parts.items()}
+
     def _rank_state(self) -> dict[str, Any]:
         # cloned: a view would be saved with all that it is a view of
         buffers = {name: buffer.detach().clone() for name, buffer in named_buffers(self._module)}
@@ -112,7 +142,7 @@ class SessionParts:
     def _alike(self) -> Iterator[tuple[str, Savable]]:
         if not self._holdings.apart and self._scattered is None:
             yield WEIGHTS, weights_content(weights_of(self._module))
-        states = {name: part.state() for name, part in self._parts.items()}
+        states = self._parts_states()
         outer = states.pop(_OUTER)
         if outer and not self._holdings.apart:
             yield OUTER, StateContent(outer)
@@ -139,20 +169,31 @@ class SessionParts:
 
     def _restore(self, manifest: Manifest, folder: Path) -> None:
         holdings, parts = self._holdings, {"update": self._update, **self._parts}
-        first = holdings.leads
         if self._in_parts:
             for name, file in _RULES.items() if holdings.apart else [("update", OPTIMIZER)]:
                 state = OptimizerState.read(folder, manifest, file).within(holdings.blocks)
                 parts.pop(name).restore(state.plain())
-        reads = first or holdings.apart
+        reads = holdings.leads or holdings.apart
         if self._scattered is not None:
             self._scattered.load(SavedWeights(folder, manifest))
         elif reads:
             load_weights(self._module, SavedWeights(folder, manifest), holdings.blocks)
-        if reads:
-            shared = self._shared(manifest, folder)
+        self._spread(parts, self._shared(manifest, folder) if reads else None)
+        states = rank_states(folder, manifest, self._saver.rank, self._saver.size)
+        saved, buffers = states[0].get("buffers", {}), dict(named_buffers(self._module))
+        if not saved.keys() >= buffers.keys():  # the run had fewer workers, other parts of the network, or servers
+            load_buffers(self._module, SavedWeights(folder, manifest))
+        drawn = states[0]
+        if self._holdings.draws_as != self._saver.rank:
+            drawn = rank_states(folder, manifest, self._holdings.draws_as, self._saver.size)[0]
+        self._restore_own(states, drawn)
+
+    def _spread(self, parts: Mapping[str, Stateful], shared: Mapping[str, Any] | None) -> None:
+        """Give `parts` their states. shared: what all ranks hold alike; None: rank 0 has it, and sends it."""
+        holdings, reads = self._holdings, shared is not None
+        if shared is not None:
             apart = {name: taken_apart(shared[name]) for name in parts if name in shared}
-        if first:
+        if holdings.leads:
             self._saver.bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
         elif not reads:
             posted = self._saver.bulletin.read("resumed-state", LEADER)
@@ -168,7 +209,6 @@ class SessionParts:
 
         sent = [tensor for _, tensors in apart.values() for tensor in tensors if not holdings.apart]
         self.late = DeferredTensors(sent, come, shares=self._scattered is not None)
-        self._restore_own(manifest, folder)
 
     def _shared(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
         """What all ranks hold alike; of what servers wrote, as much as they know of it."""
@@ -179,17 +219,12 @@ class SessionParts:
         rules = {name: OptimizerState.read(folder, manifest, file).plain() for name, file in _RULES.items()}
         return {**rules, **known}
 
-    def _restore_own(self, manifest: Manifest, folder: Path) -> None:
-        states = rank_states(folder, manifest, self._saver.rank, self._saver.size)
+    def _restore_own(self, states: Sequence[dict[str, Any]], drawn: dict[str, Any]) -> None:
+        """Take what was this rank's, and then that of ranks that are gone. drawn: with the generators."""
         saved, buffers = states[0].get("buffers", {}), dict(named_buffers(self._module))
         if saved.keys() >= buffers.keys():
             for name, buffer in buffers.items():
                 buffer.copy_(saved[name])
-        else:  # the run had fewer workers, other parts of the network, or servers
-            load_buffers(self._module, SavedWeights(folder, manifest))
-        drawn = states[0]
-        if self._holdings.draws_as != self._saver.rank:
-            drawn = rank_states(folder, manifest, self._holdings.draws_as, self._saver.size)[0]
         if "generators" in drawn:
             restore_generators(drawn["generators"])
         held = self._held()
@@ -203,3 +238,7 @@ class SessionParts:
         blocks = self._holdings.blocks
         cut = {name: [one.dim, list(map(list, one.spans))] for name, one in blocks.items()}
         return [[name, *cut.get(name, [])] for name, _ in named_parameters(self._module)]
+
+
+def _agreed(due: dict[str, Any] | None) -> Agreed | None:
+    return None if due is None else Agreed(**due | {"not_finite": tuple(due["not_finite"])})

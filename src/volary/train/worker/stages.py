@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
+    from volary.train.recovery.kept_state import KeptState
     from volary.train.state.drafts import Drafts
 
 
@@ -50,24 +51,38 @@ def train_stages(
     recorder: Recorder,
     put_together: Callable[[Model, Group], Training[Lockstep]],
     watching: Watching | None = None,
+    kept: KeptState | None = None,
+    keep: Callable[[Model, KeptState], None] = lambda *_: None,
 ) -> Outcome:
-    """Train from the newest checkpoint, or from the beginning, to the end of the run, as one rank of `group`.
+    """Train from what was `kept`, the newest checkpoint, or the beginning, to the end, as one rank of `group`.
 
     models: makes the network of a stage, 0 the first of this attempt. put_together: what it is trained with; a
-    collective call. Raises what `train` raises.
+    collective call. kept: by each rank of a group before. keep: told the network, and what is kept of it, if training
+    breaks. Raises what `train` raises.
     """
     for number in count():
         own = group.within(f"stage {number}") if number else group
         model = models(number)
-        _thaw(model, own, drafts, recorder)
+        if kept is None:
+            _thaw(model, own, drafts, recorder)
         training = put_together(model, own)
-        recorder.starting("looking for a checkpoint")
-        resumed = training.coordinator.saver.resume()
+        lockstep = training.coordinator
+        if kept is None:
+            recorder.starting("looking for a checkpoint")
+            resumed = lockstep.saver.resume()
+        else:
+            resumed, lockstep.due, kept = None, lockstep.saver.take_over(kept), None
         if watching is not None and not number:
-            watching.begun(model, training.coordinator, resumed)
+            watching.begun(model, lockstep, resumed)
         recorder.starting("doing the first step")
-        outcome = _trained(training, watching)
-        if not training.coordinator.thawed:
+        try:
+            outcome = _trained(training, watching)
+        except Exception:
+            if (left := lockstep.kept()) is not None:
+                lockstep.network.update.clear()  # sums of a step that is done again
+                keep(model, left)
+            raise
+        if not lockstep.thawed:
             return outcome
         recorder.replaced()
     raise AssertionError("a run ends")

@@ -1,0 +1,36 @@
+"""The state of a rank in memory, from which those that are left train on after another one is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class KeptState:
+    """As of `step` updates, in the tensors that the parameters and the optimiser had.
+
+    alike: what all ranks have alike, by name, as in a checkpoint. own: what this rank alone has. own_ahead: what it has
+    after one more step, whose update others may have done: to that this rank has contributed all that it had. due: what
+    was agreed in the newest step, if its update is done and not all that follows it; else None. saved: the step of the
+    newest checkpoint that counts, 0 without one.
+    """
+
+    step: int
+    alike: Mapping[str, Any]
+    own: dict[str, Any]
+    own_ahead: dict[str, Any]
+    due: dict[str, Any] | None
+    saved: int
+
+    @property
+    def newness(self) -> tuple[int, bool]:
+        """Greater for a state of which more is done."""
+        return self.step, self.due is None
+
+    def own_at(self, step: int) -> dict[str, Any]:
+        """What this rank alone has after `step` updates, this one's or one more."""
+        return self.own if step == self.step else self.own_ahead

@@ -1,0 +1,57 @@
+"""What the driver says of who still trains together: the pulse's thread hears it, the training thread acts on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from volary.errors import PeerLost
+from volary.run.launch.members import GroupMembers
+
+MORE_S = 5.0  # beyond the silence after which a worker counts as lost: until all have heard of it
+
+
+class MemberNews:
+    """newest: the members as the driver named them last; nobody before it names any.
+
+    bound_s: of the wait for news once the exchange broke.
+    """
+
+    def __init__(self, give_up_after_s: float) -> None:
+        self.newest = GroupMembers(())
+        self.bound_s = give_up_after_s + MORE_S
+        self._changed = threading.Condition()
+        self._interrupt: Callable[[], object] = lambda: None
+
+    def hear(self, ranks: list[Any], number: int) -> None:
+        """The driver names the members. Whoever waits for ranks that are gone is interrupted before it learns so."""
+        with self._changed:
+            if number > self.newest.number:
+                self._interrupt()
+                self.newest = GroupMembers(tuple(map(int, ranks)), number)
+                self._changed.notify_all()
+
+    @contextmanager
+    def interrupting(self, members: GroupMembers, interrupt: Callable[[], object]) -> Iterator[None]:
+        """Call `interrupt`, which ends all waits for others from any thread, as soon as `members` are not the newest.
+
+        Raises PeerLost if they are not any more.
+        """
+        with self._changed:
+            if self.newest.number != members.number:
+                raise PeerLost("one of those that are to meet is lost")
+            self._interrupt = interrupt
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._interrupt = lambda: None
+
+    def after(self, members: GroupMembers, lost: BaseException) -> GroupMembers:
+        """Wait for the members that follow. lost: what was seen of the loss, which is raised if nobody names others."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.newest.number > members.number, self.bound_s):
+                raise lost
+            return self.newest

@@ -1,0 +1,150 @@
+"""`strategy.recover: memory`: a worker is lost, and the others train on from what they have in memory."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+import pytest
+
+from faults._running import events, last_step, outcome, session, state
+from volary.run.database.reader import RunReader
+
+STEPS = 80
+MEMORY = "strategy.recover=memory"
+
+
+def recovered(run):
+    """The events of groups that have met again, each with the step that it goes on from."""
+    return [(one.step, one.data) for one in events(run.directory, "recovered")]
+
+
+def step_of_recovery(run, number=1):
+    run.wait_until(lambda: len(recovered(run)) >= number)
+    return recovered(run)[number - 1][0]
+
+
+def test_the_others_train_on_from_memory_when_the_first_of_three_workers_is_killed(launch):
+    run = launch("train", session(steps=60, workers=3, pace_s=0.01), MEMORY, "checkpoint.every=never")
+    at = run.wait_for_step(20)
+    killed = run.kill(rank=0)
+    step = step_of_recovery(run)
+    print(f"from kill to training on: {time.monotonic() - killed:.2f} s")
+    assert at <= step <= at + 40
+    ended = run.ended()
+    assert (ended.status, state(run.directory), last_step(run.directory)) == (0, "finished", 60), run.text()
+    (lost,) = events(run.directory, "lost")
+    assert (lost.rank, lost.data["reason"]) == (0, "was killed by SIGKILL")
+    assert [data for _, data in recovered(run)] == [{"workers": 2, "lost": [0], "source": "memory"}]
+    with RunReader(run.directory) as reader:
+        done = {rank: [row.step for row in reader.steps(rank=rank)] for rank in range(3)}
+    assert max(done[0]) <= step + 1
+    for rank in (1, 2):  # at most the step in flight is done again; its row may be missing where it was not
+        assert done[rank][-1] == 60
+        assert set(range(1, 61)) - set(done[rank]) <= {step}
+
+
+@pytest.mark.slow  # trains three times
+@pytest.mark.parametrize(
+    ("route", "more"),
+    [("auto", []), ("ring", []), ("torch", ["train.clip_norm=1"]), ("ring", ["optimizer=adamw", "train.accumulate=2"])],
+)
+def test_a_run_that_lost_its_last_worker_equals_one_that_was_told_to_go_on_without_it(launch, route, more):
+    settings = [MEMORY, *more]
+    run = launch("train", session(steps=STEPS, workers=3, pace_s=0.01, route=route), *settings)
+    run.wait_for_step(25)
+    run.kill(rank=2)
+    step = step_of_recovery(run)
+    assert run.ended().status == 0, run.text()
+    told = launch("train", "session.yaml", *settings, f"train.steps={step}", "run.name=told", name="told")
+    assert told.ended().status == 0, told.text()
+    told = launch("resume", "told", f"train.steps={STEPS}", "strategy.workers=2", name="told")
+    assert told.ended().status == 0, told.text()
+    assert outcome(run.directory).weights == outcome(told.directory).weights
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("codec", ["topk", "onebit", "powersgd", "auto", "factors"])
+def test_every_codec_goes_on_without_a_worker(launch, codec):
+    wide = ["network={layers: [{linear: {outputs: 128}}, relu: {}, {linear: {outputs: classes}}]}"]
+    run = launch("train", session(steps=STEPS, workers=3, route="ring"), MEMORY, *wide, f"strategy.codec={codec}")
+    run.wait_for_step(20)
+    run.kill(rank=1)
+    assert run.ended().status == 0, run.text()
+    assert [data["source"] for _, data in recovered(run)] == ["memory"]
+
+
+@pytest.mark.slow  # waits until a silent worker counts as lost
+@pytest.mark.parametrize("route", ["auto", "torch"])
+def test_a_stopped_worker_is_missed_within_the_bound_and_cannot_come_back(launch, route):
+    soon = {"suspect_after_s": 1, "give_up_after_s": 2}
+    run = launch("train", session(steps=STEPS, workers=3, pace_s=0.02, route=route, **soon), MEMORY)
+    run.wait_for_step(20)
+    run.kill(rank=1, number=signal.SIGSTOP)
+    assert run.ended().status == 0, run.text()
+    (lost,) = events(run.directory, "lost")
+    assert lost.rank == 1 and "silent" in lost.data["reason"]
+    assert [data["lost"] for _, data in recovered(run)] == [[1]]
+
+
+@pytest.mark.slow  # trains for seconds
+def test_all_but_one_may_be_lost_one_after_the_other_and_two_at_once(launch):
+    run = launch("train", session(steps=200, workers=4, pace_s=0.01), MEMORY)
+    at = run.wait_for_step(20)
+    run.kill(rank=1)
+    run.kill(rank=3)
+    run.wait_until(lambda: recovered(run) and last_step(run.directory) > recovered(run)[-1][0] + at)
+    run.kill(rank=0)
+    assert run.ended().status == 0, run.text()
+    assert {rank for _, data in recovered(run) for rank in data["lost"]} == {0, 1, 3}
+    assert recovered(run)[-1][1]["workers"] == 1
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loss_while_the_others_meet_again_is_recovered_from_as_well(launch, seed):
+    draw = random.Random(seed)
+    run = launch(
+        "train", session(steps=200, workers=4, pace_s=0.01, route=draw.choice(["ring", "torch", "auto"])), MEMORY
+    )
+    run.wait_for_step(20)
+    first, second = draw.sample(range(4), 2)
+    run.kill(rank=first)
+    run.wait_until(lambda: events(run.directory, "lost"))
+    time.sleep(draw.uniform(0, 0.5))  # no condition: any moment of the meeting is a case
+    run.kill(rank=second)
+    assert run.ended().status == 0, run.text()
+    assert {one.rank for one in events(run.directory, "lost")} == {first, second}
+
+
+@pytest.mark.slow  # trains for seconds
+def test_a_run_without_a_step_yet_begins_again_with_the_workers_that_are_left(launch):
+    run = launch("train", session(steps=40, workers=3, fault="os._exit", at=1, ranks=(2,)), MEMORY)
+    assert run.ended().status == 0, run.text()
+    assert [data["lost"] for _, data in recovered(run)] == [[2]]
+
+
+@pytest.mark.slow  # trains for seconds
+def test_a_resumed_run_has_its_lost_workers_again(launch):
+    run = launch("train", session(steps=60, workers=3, pace_s=0.01), MEMORY)
+    run.wait_for_step(25)
+    run.kill(rank=0)
+    run.wait_until(lambda: recovered(run))
+    run.process.send_signal(signal.SIGINT)
+    assert run.ended().status == 130, run.text()
+    assert state(run.directory) == "stopped"
+    again = launch("resume", "it")
+    again.wait_for_step(45)
+    assert again.ended().status == 0, again.text()
+    with RunReader(again.directory) as reader:
+        assert {row.rank for row in reader.steps() if row.step > 50} == {0, 1, 2}
+
+
+@pytest.mark.slow  # trains for seconds
+def test_an_error_of_the_user_s_own_code_still_ends_the_run(launch):
+    run = launch("train", session(steps=40, workers=3, fault="raise", at=9), MEMORY)
+    ended = run.ended()
+    assert ended.status == 3
+    assert "boom in user code" in ended.err
+    assert recovered(run) == []

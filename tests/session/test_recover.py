@@ -1,0 +1,52 @@
+"""`strategy.recover: memory`: where it cannot be had, one sentence says so before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from volary.errors import SettingError
+from volary.session import Session
+from volary.session.fitting import of_own_loop
+from volary.session.reading.problems import SessionError
+from volary.session.spec import Strategy
+from volary.session.surviving import survives
+
+
+def made(strategy: dict[str, Any], **more: Any) -> Session:
+    data = {"source": "digits", **more.pop("data", {})}
+    return Session(network="lenet", data=data, strategy={"workers": 4, "recover": "memory", **strategy}, **more)
+
+
+@pytest.mark.parametrize("strategy", [{}, {"codec": "onebit"}, {"exchange": {"name": "allreduce", "route": "ring"}}])
+def test_every_route_and_codec_goes_with_it(strategy):
+    assert survives(made(strategy).strategy) == "the loss of workers while one is left"
+    assert survives(made({**strategy, "workers": 1}).strategy) == "no loss of a worker"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more", "sentence"),
+    [
+        ({"recover": "disk"}, {}, "recover"),
+        ({"exchange": "server"}, {}, "accepted: recover=checkpoint, or exchange=allreduce"),
+        ({"partition": "sharded"}, {}, "no other worker has what the lost one kept; accepted: recover=checkpoint, or"),
+        ({"partition": "tensor"}, {}, "accepted: recover=checkpoint, or partition=data"),
+        ({"consistency": "local"}, {}, "with consistency=local each worker updates parameters of its own"),
+        ({"consistency": "gossip"}, {}, "accepted: recover=checkpoint, or consistency=bsp"),
+        ({"backend": "nccl"}, {}, "backend=nccl waits for a lost worker do not end; accepted: auto, gloo"),
+        ({"exchange": {"name": "allreduce", "behind": True}}, {}, "accepted: exchange.behind=false, or recover=che"),
+        ({}, {"train": {"freeze": [{"match": "fc1", "until": "1 epochs"}]}}, "accepted: until=never, or checkpoint"),
+        ({}, {"data": {"batch": "auto"}}, "data.batch tries sizes, which no step repeats; accepted: fixed"),
+        ({}, {"train": {"sync_batch_norm": True}}, "bound to all workers; accepted: false, or checkpoint"),
+    ],
+)
+def test_what_cannot_be_recovered_is_refused_with_what_can(strategy, more, sentence):
+    with pytest.raises((SettingError, SessionError)) as problem:
+        made(strategy, **more)
+    assert sentence in str(problem.value)
+
+
+def test_a_loop_of_one_s_own_is_refused():
+    with pytest.raises(SettingError, match="the loop is your own: no one can take it back"):
+        list(of_own_loop(Strategy(workers=2, recover="memory"), early_update=True))

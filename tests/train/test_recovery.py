@@ -1,0 +1,116 @@
+"""A state in memory goes on as if nothing had broken, wherever each rank was; and workers hear who trains together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from train._training import OVERLAPPED, looked_at, made, session, started, trained
+from volary.errors import PeerLost
+from volary.run.launch.members import GroupMembers
+from volary.train.loop import train
+from volary.train.recovery.member_news import MemberNews
+
+AT = 7
+
+
+def broken(function: Callable[..., Any], call: int, *, after: bool) -> Callable[..., Any]:
+    """The function, which breaks in this call of it, once it is done or before."""
+    calls = 0
+
+    def calling(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call and not after:
+            raise PeerLost("broken")
+        found = function(*arguments)
+        if calls == call:
+            raise PeerLost("broken")
+        return found
+
+    return calling
+
+
+def one(strategy: dict[str, Any], *, due: bool) -> Any:
+    """due: after step AT all meet again, to compare and to evaluate."""
+    return session(
+        "Dropping",
+        source={"name": "points", "samples": 44},
+        optimizer={"name": "adam", "lr": 0.02},
+        train={"steps": 12, "compare_replicas": "1 step" if due else "never"},
+        evaluate={"every": f"{AT} steps" if due else "5 steps"},
+        strategy={"recover": "memory", **strategy},
+    )
+
+
+def goes_on(rank: int, world_size: int, where: str, strategy: dict[str, Any]) -> tuple[Any, Any, Any]:
+    due = where == "after its update"
+    whole = trained(rank, world_size, one(strategy, due=due), "whole")
+    it = made(rank, world_size, one(strategy, due=due), "broken")
+    lockstep, replica = it.coordinator, it.replica
+    if due:
+        lockstep.compare = broken(lockstep.compare, AT, after=False)
+    elif rank == 0:  # it has done step AT, and drawn and read for the next one
+        replica.vote = broken(replica.vote, AT + 1, after=False)
+    else:  # to which this one has given all that it had
+        replica.agree = broken(replica.agree, AT, after=True)
+    with started(it), pytest.raises(PeerLost, match="broken"):
+        train(it)
+    kept = lockstep.kept()
+    again = made(rank, world_size, one(strategy, due=due), "broken")
+    if rank == 0:
+        again.flow.module.load_state_dict(it.flow.module.state_dict())
+    again.coordinator.due = again.coordinator.saver.take_over(kept)
+    with started(again):
+        rest = looked_at(again, train(again))
+    return whole, looked_at(it), rest
+
+
+@pytest.mark.parametrize("where", ["after its update", "in the next step, where another rank has not updated yet"])
+@pytest.mark.parametrize("strategy", [{}, pytest.param(OVERLAPPED, marks=pytest.mark.slow)])  # another route
+def test_what_is_kept_goes_on_bit_for_bit_with_the_newest_state_and_what_was_due(workers, where, strategy):
+    everyone = workers(2, goes_on, where, strategy)
+    for whole, first, rest in everyone:
+        for name, parameter in whole.parameters.items():
+            assert parameter.equal(rest.parameters[name]), name
+        done = {row.step: row.loss for row in first.rows + rest.rows}
+        assert set(range(1, 13)) - done.keys() <= {AT}
+        assert all(whole.losses[step - 1] == loss for step, loss in done.items())
+        assert first.metrics + rest.metrics == whole.metrics
+
+
+def test_members_that_are_left_keep_their_order():
+    assert GroupMembers((0, 1, 2, 3)).without({1, 7}) == GroupMembers((0, 2, 3), 1)
+
+
+def test_who_waits_for_a_lost_worker_is_interrupted_before_it_hears_who_is_left():
+    news, seen = MemberNews(10), []
+    first = GroupMembers((0, 1, 2))
+    with news.interrupting(first, lambda: seen.append(news.newest.number)):
+        news.hear([0, 2], 1)
+        news.hear([0, 2], 1)  # said again
+    assert seen == [0]
+    assert news.after(first, PeerLost("x")) == GroupMembers((0, 2), 1)
+    news.hear([0], 2)
+    assert seen == [0], "nobody waits any more"
+    with pytest.raises(PeerLost, match="is lost"), news.interrupting(GroupMembers((0, 2), 1), lambda: None):
+        pass
+
+
+def test_a_broken_exchange_of_which_the_driver_says_nothing_ends_the_worker():
+    news = MemberNews(10)
+    news.bound_s = 0.01
+    with pytest.raises(PeerLost, match="the exchange broke"):
+        news.after(GroupMembers((0, 1)), PeerLost("the exchange broke"))
+
+
+def test_who_waits_for_news_wakes_as_they_come():
+    news, found = MemberNews(10), []
+    waiting = threading.Thread(target=lambda: found.append(news.after(GroupMembers((0, 1)), PeerLost("x"))))
+    waiting.start()
+    news.hear([1], 1)
+    waiting.join(30)
+    assert found == [GroupMembers((1,), 1)]
