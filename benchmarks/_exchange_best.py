@@ -1,6 +1,6 @@
 """The rows `auto-best-...` of exchange.py: is what `codec: auto` chooses as quick as the best single choice would be?
 
-A row for each of six networks, at three rates, with loss and without: in one lab for each rate every codec has
+A row for each of eight networks, at three rates, with loss and without: in one lab for each rate every codec has
 trainings of its own, from their first step, in turn. Of auto's steps the first 8 to 29 are those in which it compares
 its two best tables. The row's ratio is that of the worst case; all are printed. --quick takes limited links alone.
 """

@@ -70,6 +70,13 @@ GPT: dict[str, Any] = {
 }
 VGG: dict[str, Any] = {"network": f"{HERE / '_networks.py'}:vgg_like", "source": _images(100), "share": 8, "hosts": 4}
 MOBILENET: dict[str, Any] = VGG | {"network": f"{HERE / '_networks.py'}:mobilenet_like"}
+DILATED: dict[str, Any] = {
+    "network": f"{HERE / '_networks.py'}:dilated",
+    "source": {"name": "synthetic", "kind": "tokens", "shape": (512,), "classes": 65, "samples": 4096},
+    "share": 2,
+    "hosts": 4,
+}
+MIXER: dict[str, Any] = VGG | {"network": f"{HERE / '_networks.py'}:mixer"}
 HOOKS = ("fp16", "PowerSGD")
 EXACTLY: dict[str, Any] = {"strategy": LOSSLESS, "warm_up": QUAD}
 ROUGHLY: dict[str, Any] = {"strategy": LOSSY, "warm_up": QUAD}
@@ -97,9 +104,18 @@ GPT_1G = Case(**GPT, rate="1gbit")
 GPT_100M = Case(**GPT, rate="100mbit")
 GPT_1G_LOSSY = Case(**GPT, rate="1gbit", strategy=ANY, warm_up=QUAD, peers=HOOKS)
 GPT_100M_LOSSY = Case(**GPT, rate="100mbit", strategy=ANY, warm_up=QUAD, peers=HOOKS)
+DILATED_1G = Case(**DILATED, rate="1gbit")
+DILATED_100M = Case(**DILATED, rate="100mbit")
+DILATED_1G_LOSSY = Case(**DILATED, rate="1gbit", strategy=ANY, warm_up=QUAD, peers=HOOKS)
+DILATED_100M_LOSSY = Case(**DILATED, rate="100mbit", strategy=ANY, warm_up=QUAD, peers=HOOKS)
+MIXER_1G = Case(**MIXER, rate="1gbit")
+MIXER_100M_LOSSY = Case(**MIXER, rate="100mbit", strategy=ANY, warm_up=QUAD, peers=HOOKS)
 
 # auto against each single choice: with loss, and without
-NETWORKS = {"fc": FC, "resnet": RESNET | {"hosts": 4}, "lstm": LSTM, "gpt": GPT, "vgg": VGG, "mobilenet": MOBILENET}
+NETWORKS = {
+    "fc": FC, "resnet": RESNET | {"hosts": 4}, "lstm": LSTM, "gpt": GPT, "vgg": VGG, "mobilenet": MOBILENET,
+    "dilated": DILATED, "mixer": MIXER,
+}  # fmt: skip
 RATES = ("100mbit", "1gbit", None)
 SINGLE = {"exact": ("none", "factors"), "lossy": ("none", "factors", "onebit", "powersgd", "int8")}
 CHOSEN = {"exact": LOSSLESS["codec"], "lossy": ANY["codec"]}

@@ -56,6 +56,12 @@ QUESTIONS = {
     "gpt-1g-lossy-hook": Question(cases.GPT_1G_LOSSY, cases.HOOKS, "at most 0.88"),
     "gpt-100m-lossy": Question(cases.GPT_100M_LOSSY, "compute", "at most 1.15"),
     "gpt-100m-lossy-hook": Question(cases.GPT_100M_LOSSY, cases.HOOKS, "at most 0.80"),
+    "dilated-1g": Question(cases.DILATED_1G, DDP, "at most 0.90"),
+    "dilated-100m": Question(cases.DILATED_100M, "floor", "at most 1.04"),
+    "dilated-1g-lossy": Question(cases.DILATED_1G_LOSSY, cases.HOOKS, "at most 0.88"),
+    "dilated-100m-lossy": Question(cases.DILATED_100M_LOSSY, cases.HOOKS, "at most 0.92"),
+    "mixer-1g": Question(cases.MIXER_1G, DDP, "at most 0.85"),
+    "mixer-100m-lossy": Question(cases.MIXER_100M_LOSSY, cases.HOOKS, "at most 0.92"),
 }
 QUICK = Effort(rounds=3, trials=0, alone=1, turn_s=2.0, steps=10, longest_s=15.0)
 FULL = Effort(rounds=5, trials=1, alone=3, turn_s=4.0, steps=10, longest_s=40.0)

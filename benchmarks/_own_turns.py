@@ -35,8 +35,9 @@ Loop = Callable[[int], None]  # goes on for so many steps
 
 WARM_STEPS = 4  # DistributedDataParallel makes its buckets anew after the first, ours takes its order in the third
 SAMPLES = 8192
-SHAPES = {"lenet": (1, 28, 28), "resnet18": (3, 32, 32), "fc": (3, 32, 32)}
-BATCHES = {"lenet": 64, "resnet18": 32, "fc": 32}
+SHAPES = {"lenet": (1, 28, 28), "resnet18": (3, 32, 32), "fc": (3, 32, 32), "many": (256,)}
+BATCHES = {"lenet": 64, "resnet18": 32, "fc": 32, "many": 16}
+NETWORKS = {"fc": "lenet", "many": f"{Path(__file__).with_name('_networks.py')}:many_gains"}  # others by their name
 TUNED: dict[str, Any] = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
 CLASSES = 10
 
@@ -83,7 +84,7 @@ class Sides:
         self._worker, self._work = worker, work
         network = work["network"]
         self._session = Session(
-            network="lenet" if network == "fc" else network,
+            network=NETWORKS.get(network, network),
             data={
                 "source": {"name": "synthetic", "shape": SHAPES[network], "samples": SAMPLES},
                 "batch_size": BATCHES[network],
@@ -215,18 +216,20 @@ def unwatched() -> Iterator[None]:
 class Turns:
     """Times turns of equally many steps for both, which all workers take together."""
 
-    def __init__(self, worker: Any, loops: list[Loop], turn_s: float, fewest: int) -> None:
-        self._worker, self._steps = worker, WARM_STEPS
+    def __init__(self, worker: Any, loops: list[Loop], turn_s: float, fewest: int, *, of_processors: bool) -> None:
+        self._worker, self._steps, self._of_processors = worker, WARM_STEPS, of_processors
         for loop in loops:
             self.take(loop)
         self._steps = max(fewest, round(turn_s / self.take(loops[0])))
 
     def take(self, loop: Loop) -> float:
-        """Seconds per step of a turn of `loop`: the slowest worker's, the same on all."""
+        """Seconds per step of a turn of `loop`: the slowest worker's, or all workers' processors'; the same on all."""
         self._worker.barrier()
-        started = time.perf_counter()
+        now = time.process_time if self._of_processors else time.perf_counter
+        started_s = now()
         loop(self._steps)
-        seconds = max(self._worker.gather(time.perf_counter() - started))
+        each = self._worker.gather(now() - started_s)
+        seconds = sum(each) if self._of_processors else max(each)
         while len(self._worker._recorder.rows) > 1:  # what the heartbeat has yet to send belongs to nobody else's turn
             time.sleep(0.01)
         return float(seconds) / self._steps
@@ -247,7 +250,7 @@ def main() -> None:
         with unwatched():
             peer(steps)
 
-    turns = Turns(worker, [ours, theirs], work["turn_s"], work["steps"])
+    turns = Turns(worker, [ours, theirs], work["turn_s"], work["steps"], of_processors=work["processors"])
     found = paired(lambda: turns.take(ours), lambda: turns.take(theirs), work["pairs"])
     if worker.is_first:
         named = {"session": "a session's loop", "ddp": "DDP, tuned", "loader": "the loader alone"}[work["against"]]

@@ -75,6 +75,11 @@ def arguments(
     return Options(quick=given.quick, only=given.only, json=given.json, more=given)
 
 
+def processors_option(parser: argparse.ArgumentParser) -> None:
+    """The option of scripts that can measure processor seconds."""
+    parser.add_argument("--processors", action="store_true", help="processor seconds of all workers instead of time")
+
+
 def paired(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Paired:
     """Call both in alternation, `pairs` times after one pair that does not count; each returns its figure."""
     return compared(alternated(ours, theirs, pairs + 1)[1:])

@@ -66,7 +66,7 @@ def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
         known = PEERS[group.size]
         peers = {name: _peer(training, *known[name]) for name in (known if trials else list(known)[:1])}
         ours = _ours(training)
-        turns = Turns(training, [ours, *peers.values()], turn_s)
+        turns = Turns(training, [ours, *peers.values()], turn_s, of_processors=sys.argv[5] == "processors")
         best = _fastest(peers, turns, trials)
         pairs = max(FEWEST_PAIRS, min(most, int(pairs_s / (2 * turns.length_s))))
         found = paired(lambda: turns.take(ours), lambda: turns.take(peers[best]), pairs)
@@ -78,10 +78,13 @@ def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
 
 
 class Turns:
-    """Times turns of about `turn_s`, of equally many steps for every loop; all workers take them together."""
+    """Times turns of about `turn_s`, of equally many steps for every loop; all workers take them together.
 
-    def __init__(self, training: Training[Lockstep], loops: list[Loop], turn_s: float) -> None:
-        self._training = training
+    of_processors: a turn's figure is the processor seconds of all workers, instead of the slowest one's time.
+    """
+
+    def __init__(self, training: Training[Lockstep], loops: list[Loop], turn_s: float, *, of_processors: bool) -> None:
+        self._training, self._of_processors = training, of_processors
         self._steps = WARM_STEPS
         for loop in loops:
             self.take(loop)
@@ -90,19 +93,20 @@ class Turns:
         self.length_s = self._steps * step_s
 
     def take(self, loop: Loop) -> float:
-        """Seconds per step of a turn of `loop`: the slowest worker's, the same on all."""
-        self._slowest(0.0)
-        started = time.perf_counter()
+        """Seconds per step of a turn of `loop`, the same on all workers."""
+        self._over_all(0.0)
+        now = time.process_time if self._of_processors else time.perf_counter
+        started_s = now()
         loop(self._steps)
-        seconds = self._slowest(time.perf_counter() - started)
+        seconds = self._over_all(now() - started_s)
         while self._training.recorder.rows:
             time.sleep(0.01)  # what the heartbeat has yet to send belongs to nobody else's turn
         return seconds / self._steps
 
-    def _slowest(self, seconds: float) -> float:
+    def _over_all(self, seconds: float) -> float:
         found = torch.tensor(seconds, dtype=torch.float64)
         if self._training.coordinator.group.size > 1:
-            distributed.all_reduce(found, distributed.ReduceOp.MAX)
+            distributed.all_reduce(found, distributed.ReduceOp.SUM if self._of_processors else distributed.ReduceOp.MAX)
         return found.item()
 
 

@@ -31,6 +31,7 @@ from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.representations.frames import Frames
 from volary.server.protocol.sections import Section, frames_bytes
 
+CPU = torch.device("cpu")
 SHAPE = (6250, 4000)  # 100 MB
 PARCEL_MB = 8
 PAIRS, QUICK_PAIRS = 31, 7
@@ -94,17 +95,16 @@ def _ms(operation: Callable[[], object]) -> float:
 
 
 class Work:
-    """A bucket of one parameter whose way is `codec`, its gradient, and frames for all of it."""
+    """A bucket of one parameter whose way is `codec`, its gradient, and frames for all of it, on `device`."""
 
-    def __init__(self, codec: FrameCodec) -> None:
-        plan = BucketPlan(
-            [("weight", Parameter(torch.empty(SHAPE)))], torch.float32, torch.device("cpu"), Frames(codec)
-        )
+    def __init__(self, codec: FrameCodec, device: torch.device = CPU) -> None:
+        weight = Parameter(torch.empty(SHAPE, device=device))
+        plan = BucketPlan([("weight", weight)], torch.float32, device, Frames(codec))
         slices = [cut(plan, codec, parcel.start, parcel.end, 1)[0] for parcel in plan.cuts(PARCEL_MB)]
         self._codec = codec
         self._residual = ErrorFeedback([plan]).of(plan)
-        self._parcels = [(one, torch.zeros(frames_bytes(one), dtype=torch.uint8)) for one in slices]
-        self.values = torch.randn(plan.shape.numel, generator=torch.Generator().manual_seed(0))
+        self._parcels = [(one, torch.zeros(frames_bytes(one), dtype=torch.uint8, device=device)) for one in slices]
+        self.values = torch.randn(plan.shape.numel, generator=torch.Generator().manual_seed(0)).to(device)
         self._sum = self.values.clone()
         self.saved = 4 * self.values.numel() / sum(frame.numel() for _, frame in self._parcels)
         self.contribute()

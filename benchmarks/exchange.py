@@ -18,14 +18,15 @@ exchange, all ranks at once: ours as a run of one worker, or the peer's under no
 the bytes that ours had to send on the way it chose, by its own account. fc is AlexNet-like (34 million parameters, 16
 samples a rank), resnet has the widths of ResNet-18 (11 million, 8 samples a rank), lstm is the zoo's language model (20
 million, 10,000 words, 20 sequences of 35 a rank), gpt is nanoGPT's character model (10.7 million, 65 symbols, 4
-sequences of 128 a rank); SGD with momentum, fp32; one process a host, with one torch thread, kept to its share of the
-cores as `volary train` does. Who is first changes with every round. ratio: the median over the rounds of ours / theirs,
-or of theirs / ours where `wanted` says how many times quicker ours is. Ours is compared with max(compute, limit) in
-`fc-1g`, `resnet-1g-2`, `gpt-100m`, `lstm-100m-lossy` and rows that end in `-bound`, with compute in `fc-100m-lossy`,
-`gpt-1g-lossy` and `gpt-100m-lossy`, with a hook in rows that end in `-hook` (the quicker of the two) and
-`fc-100m-lossy-powersgd`, otherwise with DistributedDataParallel. Above the table stand, for all sides, seconds, CPU
-seconds of all ranks, and bytes that the busiest host sent by its link's counters: payload + 0.3 %, or something went
-around the link.
+sequences of 128 a rank), dilated is 20 blocks of gated 1-d convolutions (84 tensors, 2.4 million, 2 sequences of 512 a
+rank), mixer an MLP-mixer of 8 blocks (17 million, 8 images a rank); SGD with momentum, fp32; one process a host, with
+one torch thread, kept to its share of the cores as `volary train` does. Who is first changes with every round. ratio:
+the median over the rounds of ours / theirs, or of theirs / ours where `wanted` says how many times quicker ours is.
+Ours is compared with max(compute, limit) in `fc-1g`, `resnet-1g-2`, `gpt-100m`, `dilated-100m`, `lstm-100m-lossy` and
+rows that end in `-bound`, with compute in `fc-100m-lossy`, `gpt-1g-lossy` and `gpt-100m-lossy`, with a hook in rows
+that end in `-hook` (the quicker of the two), `fc-100m-lossy-powersgd`, `dilated-...-lossy` and `mixer-100m-lossy`,
+otherwise with DistributedDataParallel. Above the table stand, for all sides, seconds, CPU seconds of all ranks, and
+bytes that the busiest host sent by its link's counters: payload + 0.3 %, or something went around the link.
 
 CPU seconds (`cpu-...`): see _exchange_cpu.py. Choices (`auto-best-...`): see _exchange_best.py.
 Workers that keep shares (`sharded-...`): see _exchange_sharded.py.

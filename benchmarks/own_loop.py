@@ -1,6 +1,6 @@
 """What does a loop of one's own cost beside a session's loop, DistributedDataParallel's script, and its loader alone?
 
-    python benchmarks/own_loop.py [--quick] [--only NAME] [--json FILE]
+    python benchmarks/own_loop.py [--quick] [--only NAME] [--json FILE] [--processors]
 
 Each row is a real run of a program that calls `volary.init()` (_own_turns.py): `volary launch` starts its workers on
 this machine, `volary lab` those of `early-1g-2` on 2 hosts with links of 1 Gbit/s, which is skipped, with the reason,
@@ -11,13 +11,14 @@ workers; fc is the network of 137 MB of exchange.py, with 16 samples a rank and 
 
 `lenet-1`, `lenet-2`, `resnet18-1`, `resnet18-2`: ours over `worker.feed(loader)`, against `volary.train.loop.train`
 with a session's feed. `lenet-ddp-2`, `resnet18-ddp-2`: ours against DistributedDataParallel over gloo (tuned as in
-step_overhead.py), over the same loader with a DistributedSampler. `early-1g-2`: the same with `early_update=True`; a
-turn of it ends when all updates are made. `feed`: `worker.feed(loader)` of a world of one against the loader, batches
-of 64 images that torch's own collate_fn makes of samples, nothing else.
+step_overhead.py), over the same loader with a DistributedSampler; `many-tensors-ddp-2`: of 1,000 tensors of 1 KB.
+`early-1g-2`: the same with `early_update=True`; a turn of it ends when all updates are made. `feed`:
+`worker.feed(loader)` of a world of one against the loader, batches of 64 images that torch's own collate_fn makes of
+samples, nothing else.
 
 A turn is some tenths of a second, or some steps if these take longer, and ends when its slowest worker ends; a pair is
 a turn of each, and who is first changes. ratio: the median of the pairs of a start of all processes, and of those the
-median over three starts (--quick: one).
+median over three starts (--quick: one). --processors: processor seconds of all workers instead of time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from _report import Paired, Row, arguments, of_starts, report
+from _report import Paired, Row, arguments, of_starts, processors_option, report
 
 PROGRAM = Path(__file__).with_name("_own_turns.py")
 LAB: tuple[str, ...] = ("lab", "--hosts", "2", "--rate", "1gbit", "--pin", "--", sys.executable)
@@ -64,6 +65,7 @@ CASES = {
     "resnet18-2": Case("resnet18", "session", 2, "at most 1.01"),
     "lenet-ddp-2": Case("lenet", "ddp", 2, "at most 1.00"),
     "resnet18-ddp-2": Case("resnet18", "ddp", 2, "at most 1.00"),
+    "many-tensors-ddp-2": Case("many", "ddp", 2, "at most 1.00"),
     "early-1g-2": Case("fc", "ddp", 2, "at most 0.80", in_lab=True),
     "feed": Case("lenet", "loader", 1, "at most 1.01"),
 }
@@ -74,13 +76,13 @@ IN_LAB = {True: Effort(starts=1, pairs=2, turn_s=4.0, steps=5), False: Effort(st
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, list(CASES))
+    options = arguments(__doc__, list(CASES), processors_option)
     rows = []
     for name, case in CASES.items():
         if options.wants(name):
             effort = IN_LAB[options.quick] if case.in_lab else QUICK if options.quick else FULL
             try:
-                rows.append(_row(name, case, effort))
+                rows.append(_row(name, case, effort, processors=options.more.processors))
             except _NoLabError as reason:
                 print(f"{name}: skipped: {reason}")
     report(rows, options.json)
@@ -90,12 +92,13 @@ class _NoLabError(Exception):
     """There cannot be a lab here."""
 
 
-def _row(name: str, case: Case, effort: Effort) -> Row:
-    starts = [_start(case, effort) for _ in range(effort.starts)]
-    return of_starts(name, starts, "s per batch" if case.against == "loader" else "s per step", case.wanted)
+def _row(name: str, case: Case, effort: Effort, *, processors: bool) -> Row:
+    starts = [_start(case, effort, processors=processors) for _ in range(effort.starts)]
+    unit = "s per batch" if case.against == "loader" else "s per step"
+    return of_starts(name, starts, f"processor {unit}" if processors else unit, case.wanted)
 
 
-def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
+def _start(case: Case, effort: Effort, *, processors: bool) -> tuple[Paired, str]:
     """One run of the program, and the peer's name."""
     with tempfile.TemporaryDirectory() as folder:
         if case.in_lab:
@@ -104,7 +107,7 @@ def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
         else:
             # the peer's turns must not look like a hang
             command = ("launch", "--quiet", f"strategy.workers={case.workers}", "strategy.give_up_after_s=600")
-        work = json.dumps(asdict(case) | asdict(effort))
+        work = json.dumps(asdict(case) | asdict(effort) | {"processors": processors})
         subprocess.run(
             [sys.executable, "-m", "volary", *command, str(PROGRAM), work], cwd=folder, check=True, timeout=AT_MOST_S
         )

@@ -1,6 +1,6 @@
 """What does Volary's loop cost over a hand-written PyTorch loop?
 
-    python benchmarks/step_overhead.py [--quick] [--only NAME] [--json FILE]
+    python benchmarks/step_overhead.py [--quick] [--only NAME] [--json FILE] [--processors]
 
 Ours is a real run: a driver with its hub and journal, workers on the cores that the local engine gives them, their
 heartbeats, and `volary.train.loop.train`, all at its defaults but for evaluations and checkpoints, which nobody makes.
@@ -10,7 +10,8 @@ fp32; both read the loss of each step. With 2 workers it is DistributedDataParal
 with several settings (`PEERS` in _step_turns.py), and measured with the fastest of them; --quick takes the first.
 A turn is some tenths of a second of steps and ends when its slowest worker ends; a pair is a turn of each. ratio: the
 median of the pairs of a start of all processes, and of those the median over three starts (--quick: one), since where
-memory lies differs between starts.
+memory lies differs between starts. --processors: figures are processor seconds of all workers, user and system,
+instead of time: what else the machine does counts less.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _report import Options, Paired, Row, arguments, of_starts, report
+from _report import Options, Paired, Row, arguments, of_starts, processors_option, report
 from volary.driver.ending import NoWatcher
 from volary.driver.start import drive_of
 from volary.driver.tasks.task import create
@@ -58,11 +59,13 @@ class Effort:
 
 
 LENET, RESNET = ("lenet", (1, 28, 28), 64), ("resnet18", (3, 32, 32), 32)
+MANY = (f"{Path(__file__).with_name('_networks.py')}:many_gains", (256,), 16)
 CASES = {
     "lenet-1": Case(*LENET, workers=1, wanted="at most 1.03"),
     "lenet-2": Case(*LENET, workers=2, wanted="at most 1.00"),
     "resnet18-1": Case(*RESNET, workers=1, wanted="at most 1.03"),
     "resnet18-2": Case(*RESNET, workers=2, wanted="at most 1.00"),
+    "many-tensors-2": Case(*MANY, workers=2, wanted="at most 1.00"),
 }
 QUICK = Effort(starts=1, pairs=7, trials=0, turn_s=0.2, pairs_s=15)
 FULL = Effort(starts=3, pairs=15, trials=3, turn_s=0.6, pairs_s=120)
@@ -70,7 +73,7 @@ FULL = Effort(starts=3, pairs=15, trials=3, turn_s=0.6, pairs_s=120)
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, list(CASES))
+    options = arguments(__doc__, list(CASES), processors_option)
     path = os.environ.get("PYTHONPATH")  # workers import their job from this folder
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([path] if path else [])])
     report([_row(name, case, options) for name, case in CASES.items() if options.wants(name)], options.json)
@@ -78,17 +81,18 @@ def main() -> None:
 
 def _row(name: str, case: Case, options: Options) -> Row:
     effort = QUICK if options.quick else FULL
-    starts = [_start(case, effort) for _ in range(effort.starts)]
-    return of_starts(name, starts, "s per step", case.wanted)
+    processors = options.more.processors
+    starts = [_start(case, effort, processors=processors) for _ in range(effort.starts)]
+    return of_starts(name, starts, "processor s per step" if processors else "s per step", case.wanted)
 
 
-def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
+def _start(case: Case, effort: Effort, *, processors: bool) -> tuple[Paired, str]:
     """One run, driven as `volary train` drives it; its workers' job takes turns with the peer. And the peer's name."""
     with tempfile.TemporaryDirectory() as folder:
         session = _session(case, folder)
         directory, engine = create(session), session.engine
         work = [str(number) for number in (effort.pairs, effort.trials, effort.turn_s, effort.pairs_s)]
-        command = [sys.executable, "-m", "volary.worker", *work]
+        command = [sys.executable, "-m", "volary.worker", *work, "processors" if processors else "time"]
 
         def launch(meeting: Meeting) -> Handle:
             job = "_step_turns:take_turns"

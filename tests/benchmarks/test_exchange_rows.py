@@ -29,6 +29,12 @@ WANTED = {
     "gpt-1g-lossy-hook": "at most 0.88",
     "gpt-100m-lossy": "at most 1.15",
     "gpt-100m-lossy-hook": "at most 0.80",
+    "dilated-1g": "at most 0.90",
+    "dilated-100m": "at most 1.04",
+    "dilated-1g-lossy": "at most 0.88",
+    "dilated-100m-lossy": "at most 0.92",
+    "mixer-1g": "at most 0.85",
+    "mixer-100m-lossy": "at most 0.92",
 }
 
 
