@@ -62,6 +62,8 @@ CASES = {
     "bf16-decode": Case("bf16", "add"),
     "threshold-encode": Case("threshold", "contribute"),
     "threshold-decode": Case("threshold", "add"),
+    "dct-encode": Case("dct", "contribute"),
+    "dct-decode": Case("dct", "add"),
     "powersgd-encode": Case("powersgd", "contribute"),
     "powersgd-decode": Case("powersgd", "add"),
 }

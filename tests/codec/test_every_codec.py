@@ -20,6 +20,8 @@ from volary.codec._base import Encoded, FrameCodec, Layer, Option
 PAGE = Path(__file__).parents[2] / "docs" / "codecs.md"
 ALL = {name: ROOM.load(name)() for name in ROOM.names()}
 CODECS = {name: codec for name, codec in ALL.items() if isinstance(codec, FrameCodec)}
+NARROW = "topk of 2 bits"  # not a default, and another frame
+CODECS[NARROW] = replace(CODECS["topk"], bits=2)
 FLAT = [name for name, codec in CODECS.items() if not codec.by_rows]
 LOSSY = [name for name, codec in CODECS.items() if not codec.lossless]
 MATRIX = Layer(("fc.weight", "fc.bias"), 4096 * 4097, 4096, 4096, encodable=True)
@@ -27,9 +29,16 @@ BIAS = Layer(("conv.bias",), 256, 256, 1, encodable=False)
 KERNELS_MAY_COMPILE = settings(max_examples=20)
 
 each_of_all = pytest.mark.parametrize("name", ALL)
-each = pytest.mark.parametrize("name", CODECS)
-each_flat = pytest.mark.parametrize("name", FLAT)
-each_lossy = pytest.mark.parametrize("name", LOSSY)
+
+
+def each_of(names):
+    """What defaults do is shown in each run of the tests."""
+    return pytest.mark.parametrize(
+        "name", [pytest.param(one, marks=[pytest.mark.slow] * (one == NARROW)) for one in names]
+    )
+
+
+each, each_flat, each_lossy = each_of(CODECS), each_of(FLAT), each_of(LOSSY)
 
 
 @each_of_all

@@ -69,6 +69,21 @@ def test_without_a_warm_up_and_with_a_large_ratio_it_stays_the_same():
     assert TopK(ratio=0.5, warm_up_samples=10).at(3).ratio == 0.5
 
 
+def test_of_two_bits_the_same_values_travel_as_their_sign_and_one_of_two_means():
+    got, exact = sent(TopK(bits=2), NORMAL), sent(TopK(), NORMAL)
+    for part, kept in zip(got.split(TopK.block, 1), exact.split(TopK.block, 1), strict=True):
+        assert torch.equal(part.sign(), kept.sign())
+        magnitudes = kept[kept != 0].abs()
+        large = magnitudes > magnitudes.mean()
+        means = torch.where(large, magnitudes[large].mean(), magnitudes[~large].mean())
+        torch.testing.assert_close(part[kept != 0].abs(), means)
+
+
+def test_two_bits_take_two_and_a_quarter_bytes_a_value_that_travels_and_eight_a_block():
+    assert TopK(ratio=1 / 64, bits=2).frame_bytes(1, 100 * TopK.block) == 100 * (256 * 2 + 8 + 256 // 4)
+    assert TopK(bits=2).frame_bytes(1, 0) == 0
+
+
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
@@ -76,6 +91,8 @@ def test_without_a_warm_up_and_with_a_large_ratio_it_stays_the_same():
         ({"ratio": 1.5}, "ratio is 1.5; accepted: above 0, up to 1"),
         ({"momentum": 1.0}, "momentum is 1.0; accepted: from 0 to below 1"),
         ({"warm_up_samples": -1}, "warm_up_samples is -1; accepted: 0 or more"),
+        ({"decay": 0.0}, "decay is 0.0; accepted: above 0, up to 1"),
+        ({"decay": 0.9, "momentum": 0.5}, "momentum is 0.5 and decay is 0.9, of which each .*; accepted: one of them"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(setting, sentence):

@@ -26,6 +26,7 @@ class Whole(FrameCodec):
 
     feedback: bool = True
     momentum: float = 0.0
+    decay: float = 1.0
 
     def frame_bytes(self, rows: int, columns: int) -> int:
         return rows * columns
@@ -164,3 +165,11 @@ def test_a_parameter_alone_goes_on_in_the_memory_that_was_given():
     assert residual(errors, "a") == 0.25
     errors.restore([])
     assert errors.state() == {}
+
+
+def test_a_residual_decays_once_before_each_gradient():
+    layout = plans(Whole(decay=0.5))
+    errors = ErrorFeedback(layout)
+    assert contribute(errors, layout, 0.75) == [0.0]
+    assert contribute(errors, layout, 0.75) == [1.0]  # 0.75 + 0.5 * 0.75
+    assert residual(errors, "a") == residual(errors, "b") == 0.125

@@ -52,12 +52,17 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 POLICIES: dict[str, dict[str, Any]] = {"nothing counts": {}, "skip": {"on_nonfinite": "skip"}}
 
 
+def lossless(codec: str) -> dict[str, Any]:
+    """The codec with a residual of which nothing is lost."""
+    return {"name": codec, **({"decay": 1.0} if codec == "dct" else {})}
+
+
 def leaving_out(strategy: str, codec: str, policy: str) -> Session:
     settings = STRATEGIES[strategy]
     return uneven(
         32,
         {"spoilt": [SPOILT] if POLICIES[policy] else []},
-        strategy={**settings["strategy"], "codec": codec},
+        strategy={**settings["strategy"], "codec": lossless(codec)},
         train={**settings.get("train", {}), **POLICIES[policy]},
     )
 
@@ -119,7 +124,7 @@ SERVED = {**MODELS, "local": {"name": "local", "period": 1}}
 
 def over_servers(codec: str, model: str) -> Session:
     """Twice as much counts in a batch as in a worker's part of it, and as much in each."""
-    return over(uneven(32, {"evenly": True}), WORKERS, 1, SERVED[model], codec=codec)
+    return over(uneven(32, {"evenly": True}), WORKERS, 1, SERVED[model], codec=lossless(codec))
 
 
 @contextmanager

@@ -147,6 +147,11 @@ class FrameCodec(Codec, ABC):
         """The momentum of what waits, in [0, 1) (momentum correction, Lin et al. 2018, arXiv:1712.01887, 3.2)."""
         return 0.0
 
+    @property
+    def decay(self) -> float:
+        """The factor of the residual before the next values are added to it, in (0, 1]; below 1 some of it is lost."""
+        return 1.0
+
     def at(self, samples: int) -> FrameCodec:
         return self
 

@@ -1,4 +1,4 @@
-"""The largest values of each block: the loops of codec `topk`.
+"""The largest values of each block: the loops of codecs `topk` and `dct`.
 
 A block of which k values are chosen is their offsets, ascending, as 16 bits each, and 16 bits more if k is odd, which
 align what follows: the values.
@@ -6,6 +6,7 @@ align what follows: the values.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,40 +30,41 @@ Offsets = NDArray[np.uint16]
 
 def encode(codec: TopK, values: Tensor, frame: Tensor) -> bool:
     """Write the frame of `values` (1, n); of equal magnitudes the first are chosen. Whether all were finite."""
-    if compiled(values):
-        return bool(_encode(read(values.contiguous(), np.uint32), read(frame, np.uint32), *_sizes(codec, values)))
     parts = blocks_of(codec, values.view(-1), frame)
-    return all(_encode_rows(rows, frames, codec.count(rows.shape[1])) for rows, frames in parts)
+    return all(encode_rows(rows, frames, codec.count(rows.shape[1])) for rows, frames in parts)
+
+
+def encode_rows(values: Tensor, frames: Tensor, count: int) -> bool:
+    """The same where each row of `values` (rows, n) is a block; frames (rows, bytes): overwritten."""
+    if compiled(values):
+        words = read(values.contiguous(), np.uint32)
+        return bool(_encode(words, read(frames, np.uint32), values.shape[1], count))
+    return _encode_by_torch(values, frames, count)
 
 
 def add(codec: TopK, frame: Tensor, out: Tensor, sign: int) -> None:
     """Add the values of a frame, times `sign`, to `out` (1, n)."""
-    if compiled(out):
-        sizes = _sizes(codec, out)
-        change(out, lambda values: _scatter(read(frame, np.uint32), values, np.float32(sign), *sizes))
-        return
     for rows, frames in changed_blocks(codec, out, frame):
-        _scatter_rows(frames, rows, sign, codec.count(rows.shape[1]))
-
-
-def _sizes(codec: TopK, values: Tensor) -> tuple[int, int, int]:
-    """Values of a block; how many are chosen of one, and of a smaller last one."""
-    return codec.block, codec.count(codec.block), codec.count(values.numel() % codec.block)
+        count = codec.count(rows.shape[1])
+        if compiled(out):
+            words, block = read(frames, np.uint32), rows.shape[1]
+            change(rows, partial(_scatter, words, block=block, count=count, sign=np.float32(sign)))
+        else:
+            _scatter_by_torch(frames, rows, sign, count)
 
 
 @kernel
-def _encode(values: Words, frame: Words, block: int, count: int, last_count: int) -> bool:
+def _encode(values: Words, frame: Words, block: int, count: int) -> bool:
     at, threshold = 0, 0
     offsets, near = np.empty(block, np.uint16), np.empty(block, np.uint32)
+    size, most = (count + 1) // 2 + count, min(NARROWED * count, count + block // 8)
     for start in range(0, values.size, block):
         part = values[start : start + block]
-        wanted = count if part.size == block else last_count
         if _at_least(part, INFINITE) > 0:
             return False
-        threshold = _threshold(part, wanted, min(NARROWED * wanted, wanted + part.size // 8), threshold)
+        threshold = _threshold(part, count, most, threshold)
         found = _narrow(part, threshold, offsets, near)
-        size = (wanted + 1) // 2 + wanted
-        _write(part, offsets[:found], near[:found], wanted, frame[at : at + size])
+        _write(part, offsets[:found], near[:found], count, frame[at : at + size])
         at += size
     return True
 
@@ -122,21 +124,18 @@ def _write(values: Words, offsets: Offsets, near: Words, wanted: int, frame: Wor
 
 
 @kernel
-def _scatter(frame: Words, out: NDArray[np.float32], sign: np.float32, block: int, count: int, last_count: int) -> None:
-    at = 0
+def _scatter(frame: Words, out: NDArray[np.float32], block: int, count: int, sign: np.float32) -> None:
+    at, size = 0, (count + 1) // 2 + count
     for start in range(0, out.size, block):
         part = out[start : start + block]
-        wanted = count if part.size == block else last_count
-        size = (wanted + 1) // 2 + wanted
-        where, what = frame[at : at + size].view(np.uint16), frame[at + size - wanted : at + size].view(np.float32)
-        for chosen in range(wanted):
-            if where[chosen] < part.size:  # a damaged frame does not write elsewhere
+        where, what = frame[at : at + size].view(np.uint16), frame[at + size - count : at + size].view(np.float32)
+        for chosen in range(count):
+            if where[chosen] < block:  # a damaged frame does not write elsewhere
                 part[where[chosen]] += sign * what[chosen]
         at += size
 
 
-def _encode_rows(values: Tensor, frames: Tensor, count: int) -> bool:
-    """Each row of `values` (rows, n) is a block; frames (rows, bytes): overwritten."""
+def _encode_by_torch(values: Tensor, frames: Tensor, count: int) -> bool:
     magnitudes = values.view(torch.int32) & int(MAGNITUDE)
     if bool((magnitudes >= INFINITE).any()):
         return False
@@ -150,7 +149,7 @@ def _encode_rows(values: Tensor, frames: Tensor, count: int) -> bool:
     return True
 
 
-def _scatter_rows(frames: Tensor, out: Tensor, sign: int, count: int) -> None:
+def _scatter_by_torch(frames: Tensor, out: Tensor, sign: int, count: int) -> None:
     """Each row of `out` (rows, n) is a block, and so is each of `frames` (rows, bytes)."""
     offsets, values = frames.view(torch.int16)[:, :count].long(), frames.view(torch.float32)[:, -count:]
     inside = (offsets >= 0) & (offsets < out.shape[1])  # a damaged frame does not write elsewhere

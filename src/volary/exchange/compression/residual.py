@@ -95,6 +95,8 @@ class BucketResidual:
         books = self._opened(section)
         if self._undoes:
             books.keep()
+        if books.residual is not None and books.codec.decay < 1:
+            books.residual.mul_(books.codec.decay)
         return books
 
     def _write(self, books: _Books, values: Tensor, frame: Tensor) -> Encoded:
