@@ -306,6 +306,14 @@ def files_that_are_kept():
     return [file for file in files if "__pycache__" not in file.parts and file != Path(__file__).resolve()]
 
 
+def test_nothing_that_is_to_be_ignored_is_committed():
+    """A link in the place of an ignored folder would remove that folder in every checkout that it is merged into."""
+    if not (CHECKOUT / ".git").exists():
+        pytest.skip("no checkout of git's")
+    command = ["git", "-C", str(CHECKOUT), "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == ""
+
+
 @pytest.mark.parametrize(
     ("what", "pattern"),
     [

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from volary.driver.ending import Ending, NoWatcher
+from volary.driver.queued import follow
 from volary.driver.start import start
+from volary.driver.tasks.submitting import submit_task
 from volary.errors import BadInput, SettingError
+from volary.jobs.asked import QueueRequest
 from volary.monitor.digest import steps_done
 from volary.monitor.outline import outline
 from volary.run.checkpoints import Checkpoints
@@ -61,6 +64,13 @@ class Result:
         newest = [f"{name} {pairs[-1][1]:.4g}" for name, pairs in self.metrics.items() if pairs]
         shown = [f"{self.state} after {self.steps} steps", *newest[:_SHOWN], *["..."] * (len(newest) > _SHOWN)]
         return f"<volary.Result {self.directory.argument}: {', '.join(shown)}>"
+
+    def wait(self, *, show: bool = True) -> Result:
+        """The run as it is in the end: follows one that is queued or runs. show: progress, as `volary attach` does.
+
+        Raises as `train` for a run that fails.
+        """
+        return _result(follow(self.directory, _watcher(show)))
 
     def plot(self, *names: str, beside: Sequence[Result] = ()) -> Figure:
         """A figure of the run's curves, which shows itself in a notebook; needs matplotlib (`volary[plot]`).
@@ -126,6 +136,32 @@ def train(session: Session, *, show: bool = True) -> Result:
 
 
 Train.start = train
+
+
+class QueueOptions(TypedDict, total=False):
+    """What `session.submit` takes by name; see `volary.jobs.asked.QueueRequest`."""
+
+    priority: int
+    after: Sequence[str | Path]
+    cores: int
+    gpus: int
+    memory: str
+    time: str
+    retries: int
+    hold: bool
+
+
+def submit(session: Session, **asked: Unpack[QueueOptions]) -> Result:
+    """Queue a run of a session on this machine; what `session.submit()` does. Returns at once: see `Result.wait`.
+
+    Raises BadInput for what cannot be run, with nothing made.
+    """
+    if unknown := sorted(asked.keys() - QueueOptions.__annotations__):
+        raise TypeError(f"submit() got an unexpected keyword argument {unknown[0]!r}")
+    return Result.of(submit_task(session, QueueRequest(**asked)).path)
+
+
+Session.enqueue = submit
 
 
 class LoopSettings(TypedDict, total=False):

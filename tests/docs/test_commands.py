@@ -17,6 +17,7 @@ OTHERS = {"make", "sqlite3", "mpirun"}  # programs that come neither with Volary
 TRAINS = re.compile(r"(volary train \S+\.yaml)(?! --help)")
 SHORTENED = [
     (TRAINS, r"\1 train.steps=2 schedule=constant evaluate.every=never"),
+    (re.compile(r"(volary submit \S+\.yaml)"), r"\1 --hold"),
     (re.compile(r"(volary sweep \S+\.yaml)"), r"\1 train.steps=2 schedule=constant evaluate.every=never"),
     (re.compile(r"(volary\.worker \S+\.yaml)"), r"\1 train.steps=2 schedule=constant evaluate.every=never"),
     (re.compile(r"(volary bench collectives)"), r"\1 --sizes 1kb --time 1"),

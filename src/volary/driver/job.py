@@ -7,6 +7,8 @@ job that the queue starts again continues from the newest checkpoint.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from volary.driver.ending import Ending, NoWatcher
 from volary.driver.resume import resume
@@ -14,6 +16,7 @@ from volary.driver.start import drive
 from volary.driver.tasks.checks import check
 from volary.driver.tasks.task import task_of
 from volary.errors import Stopped, VolaryError
+from volary.jobs.machinery import newest_attempt, note_refused
 from volary.run.directory import RunDirectory
 from volary.session.script import Script
 
@@ -21,12 +24,26 @@ from volary.session.script import Script
 def main() -> int:
     """Drive the run; returns the exit code."""
     try:
-        ending = _driven(RunDirectory.existing(sys.argv.pop(1)))
+        directory = RunDirectory.existing(sys.argv.pop(1))
+        with _noted_if_refused(directory):
+            ending = _driven(directory)
     except VolaryError as error:
         print(error.told, file=sys.stderr, flush=True)
         return error.exit_code
     print(f"{ending.state} after step {ending.step}: {ending.directory.path}", file=sys.stderr, flush=True)
     return Stopped.exit_code if ending.state == "stopped" else 0
+
+
+@contextmanager
+def _noted_if_refused(directory: RunDirectory) -> Iterator[None]:
+    """An error before the run begins is in its directory, too: nobody may be there to see how this process ends."""
+    before = newest_attempt(directory)
+    try:
+        yield
+    except VolaryError as error:
+        if newest_attempt(directory) == before and not directory.is_live():
+            note_refused(directory, before, error)
+        raise
 
 
 def _driven(directory: RunDirectory) -> Ending:

@@ -18,15 +18,16 @@ from volary.driver.ending import Ending
 from volary.driver.interrupts import Interrupts
 from volary.driver.watching.judge import noted, with_log
 from volary.engine import ROOM
-from volary.engine.launchers.queue import BatchJob, JobState, Queue
+from volary.engine.launchers.queue import BatchJob, JobQueue, JobState, Queue
 from volary.errors import BadInput, ProgramEnded, RunError, Stopped, VolaryError, WorkerFailed, WorkerLost
+from volary.jobs.queue import LocalQueue
 from volary.monitor.watching import ending
 from volary.run.control.stopping import ask_to_stop
 from volary.run.control.watcher import Watcher
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk, replace_file
-from volary.run.launch.queued import QueuedJob, job_of, note_job
+from volary.run.launch.queued import LOCAL, QueuedJob, job_of, note_job
 
 JOB = [sys.executable, "-m", "volary.driver.job"]
 LOOK_S = 0.25
@@ -114,7 +115,7 @@ class _Terminal:
             self._look(_queue(self._job), self._job)
         return self.state is not None and self.state.over and not self._directory.is_live()
 
-    def _look(self, queue: Queue, job: QueuedJob) -> None:
+    def _look(self, queue: JobQueue, job: QueuedJob) -> None:
         state = queue.look(job.number)
         self._looked_at = time.monotonic()
         if state is not None:
@@ -142,9 +143,11 @@ class _Terminal:
 def withdraw(directory: RunDirectory) -> bool:
     """Whether the run was a job that waited, and has been cancelled."""
     job = job_of(directory)
-    if job is None or directory.is_live() or _attempt(directory) > job.attempt:
+    if job is None or directory.is_live():
         return False
     queue = _queue(job)
+    if _attempt(directory) > job.attempt and not ((seen := queue.look(job.number)) and seen.waiting):
+        return False
     queue.cancel(job.number, if_waiting=True)
     state = queue.look(job.number)
     return state is not None and state.over
@@ -176,7 +179,9 @@ def _conclude(directory: RunDirectory, job: QueuedJob | None, terminal: _Termina
     raise noted((WorkerFailed if failed else kind)(seen.message), directory, fixed_first=failed)
 
 
-def _queue(job: QueuedJob) -> Queue:
+def _queue(job: QueuedJob) -> JobQueue:
+    if job.engine == LOCAL:
+        return LocalQueue()
     queue = ROOM.load(job.engine)()
     assert isinstance(queue, Queue)
     return queue

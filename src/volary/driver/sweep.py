@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from volary.driver.tasks.checks import check
 from volary.driver.tasks.task import stem
 from volary.errors import BadInput, RunError, Stopped
 from volary.run.database.reader import RunReader
-from volary.run.machine.cores import cores_here, share_of
+from volary.run.machine.cores import cores_here, on_cores, share_of
 from volary.run.owner import refuse_foreign
 from volary.run.sweep import Sweep
 from volary.session.grid import Grid
@@ -121,7 +119,8 @@ class SweepRunner:
         self._begun += 1
         self._notify(f"{self._begun}/{len(self._sweep.members)} {member} {'resumed' if run else 'started'}")
         logged = log.stat().st_size if log.exists() else 0
-        with log.open("ab") as out, _on_cores(place, self._at_once):
+        # runs beside each other must not pin workers to the same cores
+        with log.open("ab") as out, on_cores(share_of(cores_here(), place, self._at_once)):
             # a session of its own: Ctrl-C in the terminal reaches it through the sweep alone, and counts once
             process = subprocess.Popen(
                 [*command, "--quiet", *(["--trust"] if self._trust else [])],
@@ -146,20 +145,6 @@ class SweepRunner:
         """Say why a run did not finish: the first line that its command printed."""
         said = self._sweep.log(one.member).read_bytes()[one.logged :].decode(errors="replace").splitlines()
         return f"{one.member}: {next(iter(said), 'it left no word')}"
-
-
-@contextmanager
-def _on_cores(place: int, places: int) -> Iterator[None]:
-    """Give a run its share of the cores: runs beside each other must not pin workers to the same ones."""
-    if places == 1 or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    cores = cores_here()
-    os.sched_setaffinity(0, share_of(cores, place, places))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 def _overrides(values: Mapping[str, str]) -> list[str]:

@@ -242,6 +242,8 @@ class Follower:
         begun = window is not None and window.step > self._first_step
         if "steps_now" in info:  # by the roster: workers number contributions of their own
             begun = window is not None and "counted_from" in info
+        if state == "queued":
+            return "waits in the queue of this machine"
         if state not in ("new", "running") or begun:
             return ""
         if state == "new" and (job := job_of(self._directory)) is not None:

@@ -43,6 +43,7 @@ class RunDirectory:
         self.launch = self.path / "launch"
         self.job = self.path / "job.json"
         self.batch = self.path / "job.sh"
+        self.queue = self.path / "queue.json"
 
     @property
     def folders(self) -> list[Path]:

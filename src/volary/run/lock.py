@@ -46,7 +46,13 @@ class RunLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self.descriptor)
+        self.release()
+
+    def release(self) -> None:
+        """Hold it no more; once is enough."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def put_back(self) -> bool:
         """Hold it anew if somebody has removed its file; whether that was so. Raises RunError if another one has it."""

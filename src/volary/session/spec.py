@@ -307,6 +307,8 @@ class Session:
     Raises SessionError with all problems at once.
     """
 
+    enqueue: ClassVar[Callable[..., Any] | None] = None  # `volary.api.submit`, which is set by that room
+
     network: Annotated[Any, Choice("volary.network.zoo", user=True, beside=("weights",))]  # the model
     data: Data
     loss: Annotated[Any, Choice("volary.network.losses", user=True)] = "cross_entropy"  # the loss to minimise
@@ -351,6 +353,12 @@ class Session:
         mine = replace(self.train)  # a copy, so that two sessions may share a section
         object.__setattr__(mine, "_session", self)
         object.__setattr__(self, "train", mine)
+
+    def submit(self, **asked: Any) -> Any:
+        """Queue a run of the session; what `volary.api.submit(session, **asked)` returns, and raises."""
+        if Session.enqueue is None:
+            raise SettingError("session.submit() needs `from volary import Session`")
+        return Session.enqueue(self, **asked)
 
     @property
     def weights(self) -> Any:

@@ -1,1 +1,1 @@
-"""Tasks, which runs carry out, and checks of them before a run starts."""
+"""Tasks, which runs carry out: checked before a run starts, laid into its directory, queued."""

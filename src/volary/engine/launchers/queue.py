@@ -31,8 +31,24 @@ class JobState:
     words: str
 
 
+class JobQueue(Protocol):
+    """A queue in which runs are: a cluster's, or this machine's."""
+
+    def look(self, job: str) -> JobState | None:
+        """How a job is; None if the queue does not answer now. One that it does not know any more is over."""
+        ...
+
+    def is_inside(self, job: str) -> bool:
+        """Whether this process is part of that job."""
+        ...
+
+    def cancel(self, job: str, *, if_waiting: bool = False) -> None:
+        """End a job; with `if_waiting` only one that has not started."""
+        ...
+
+
 @runtime_checkable
-class Queue(Protocol):
+class Queue(JobQueue, Protocol):
     """An engine with a queue, and what it can do beside an engine's work."""
 
     def queues(self) -> bool:
@@ -45,16 +61,4 @@ class Queue(Protocol):
 
     def submit(self, file: Path) -> str:
         """Submit the file; the job's number. Raises BadInput with the queue's reason if it does not take it."""
-        ...
-
-    def look(self, job: str) -> JobState | None:
-        """How a job is; None if the queue does not answer now. One that it does not know any more is over."""
-        ...
-
-    def is_inside(self, job: str) -> bool:
-        """Whether this process is part of that job."""
-        ...
-
-    def cancel(self, job: str, *, if_waiting: bool = False) -> None:
-        """End a job; with `if_waiting` only one that has not started."""
         ...

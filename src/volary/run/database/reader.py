@@ -109,8 +109,10 @@ class RunReader:
         return facts | kept_ending(self.directory.database) if facts.get("state") == "running" else facts
 
     def state(self) -> str:
-        """new, running, finished, stopped, failed, or lost (says running, but nobody writes it)."""
+        """new, queued, running, finished, stopped, failed, or lost (says running, but nobody writes it)."""
         state = self.info().get("state", "new")
+        if state != "finished" and self.directory.queue.exists() and not self.directory.is_live():
+            return "queued"  # for the first time, or again
         return "lost" if state == "running" and not self.directory.is_live() else state
 
     def last_step(self) -> int:

@@ -1,4 +1,4 @@
-"""The job of a cluster's queue that a run is: noted in its directory, so that any terminal finds it."""
+"""The job of a queue, a cluster's or this machine's, that a run is: noted in its directory, for any terminal."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from volary.errors import RunError
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
 
+LOCAL = "queue"  # in place of an engine: the queue of this machine (volary.jobs), which numbers jobs by their runs
+QUEUED_RUN = "VOLARY_QUEUED_RUN"  # the variable by which a driver knows that the queue of this machine has started it
+
 
 @dataclass(frozen=True)
 class QueuedJob:
@@ -20,7 +23,7 @@ class QueuedJob:
     attempt: int
 
     def __str__(self) -> str:
-        return f"job {self.number} of {self.engine}"
+        return "a job of this machine's queue" if self.engine == LOCAL else f"job {self.number} of {self.engine}"
 
 
 def note_job(directory: RunDirectory, job: QueuedJob) -> None:

@@ -14,16 +14,16 @@ _ahead_s = 0.0
 
 def now_s() -> float:
     """Seconds since 1970, by the machine's clock as it was set when this process, or its newest run, began."""
-    return _running_s() + _ahead_s
+    return running_s() + _ahead_s
 
 
 def set_by_machine() -> None:
     """Take the machine's clock as it is now: a run begins."""
     global _ahead_s
-    _ahead_s = time.time() - _running_s()
+    _ahead_s = time.time() - running_s()
 
 
-def _running_s() -> float:
+def running_s() -> float:
     """A clock that only runs, also while the machine sleeps, where it knows of one that does."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 EACH = "VOLARY_CORES_EACH"  # told by whoever starts several workers on the same cores
 
@@ -19,6 +21,20 @@ def share_of(cores: list[int], number: int, processes: int) -> list[int]:
     if processes >= len(cores):
         return [cores[number % len(cores)]]
     return cores[number * len(cores) // processes : (number + 1) * len(cores) // processes]
+
+
+@contextmanager
+def on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """What is started meanwhile has these cores, where the system deals them out."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = cores_here()
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def cores_each(cores: list[int], processes: int) -> dict[str, str]:

@@ -30,6 +30,17 @@ def available_bytes(system: Path = Path("/")) -> int | None:
     return max(0, min(found)) if found else None
 
 
+def total_bytes(system: Path = Path("/")) -> int | None:
+    """Memory that the processes of this machine, or of a control group with a limit, can have in all; None: unknown."""
+    found = [1024 * kib for name, kib in _facts(system / "proc/meminfo").items() if name == "MemTotal"]
+    groups = system / "sys/fs/cgroup"
+    for root, limit in ((groups, "memory.max"), (groups / "memory", "memory.limit_in_bytes")):
+        for group in _groups(system, root):
+            with contextlib.suppress(OSError, ValueError):
+                found.append(int((group / limit).read_text()))
+    return min(found) if found else None
+
+
 def judge(needed: int, available: int | None, words: str, accepted: str) -> str | None:
     """A sentence if memory is tight. words: what needs it. Raises SettingError if it clearly does not fit."""
     if available is None or needed <= FITS * available:

@@ -1,0 +1,121 @@
+"""A run in the queue: what it asks for, what it was given, how it stands. Kept in its directory and in the table."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from volary.run.directory import RunDirectory
+from volary.run.disk import Disk, open_regular, replace_file
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a run takes of a machine, or what is left of one. gpus: how many of them."""
+
+    cores: int = 1
+    memory_bytes: int = 0
+    gpus: int = 0
+
+    def __add__(self, other: Demand) -> Demand:
+        return Demand(self.cores + other.cores, self.memory_bytes + other.memory_bytes, self.gpus + other.gpus)
+
+    def __sub__(self, other: Demand) -> Demand:
+        return Demand(self.cores - other.cores, self.memory_bytes - other.memory_bytes, self.gpus - other.gpus)
+
+    def within(self, room: Demand) -> bool:
+        """Whether there is room for it."""
+        return self.cores <= room.cores and self.memory_bytes <= room.memory_bytes and self.gpus <= room.gpus
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """A machine: the numbers of its cores and of its GPUs, and its memory. used_gpus: those that strangers use now."""
+
+    cores: tuple[int, ...]
+    memory_bytes: int
+    gpus: tuple[int, ...] = ()
+    used_gpus: tuple[int, ...] = ()
+
+    @property
+    def whole(self) -> Demand:
+        """All that the machine has."""
+        return Demand(len(self.cores), self.memory_bytes, len(self.gpus))
+
+    @property
+    def usable(self) -> Demand:
+        """What there is for the runs of the queue now."""
+        return self.whole - Demand(0, 0, len(self.used_gpus))
+
+    def refusal(self, demand: Demand) -> str:
+        """Why no such run can ever start here; empty if it can."""
+        if demand.cores > len(self.cores):
+            return f"needs {demand.cores} cores, and this machine has {len(self.cores)}"
+        if demand.gpus > len(self.gpus):
+            return f"needs {demand.gpus} GPUs, and this machine has {len(self.gpus)}"
+        if demand.memory_bytes > self.memory_bytes:
+            gib = 1 << 30
+            there = self.memory_bytes / gib
+            return f"needs {demand.memory_bytes / gib:.1f} GiB of memory, and this machine has {there:.1f}"
+        return ""
+
+
+class Given(msgspec.Struct, frozen=True):
+    """The cores and GPUs, by number, that a run was given."""
+
+    cores: tuple[int, ...]
+    gpus: tuple[int, ...] = ()
+
+
+class QueueEntry(msgspec.Struct, frozen=True):
+    """A run in the queue, which is known by the path of its directory.
+
+    place: where it stands among those of its priority. after: runs that are to finish before. time_s: how long it takes
+    at most, as its user says. losses: of workers or its driver that are still tried again. put_back: a stop that was
+    not asked for by its user, so that it waits again. cancelled: it leaves the queue once it has stopped. fills: it was
+    started before one that waited longer, for a gap. boot, started_s, attempt, pid: of its newest start: of which boot
+    of the machine, when since that, the run's newest attempt before, and its driver (0: none is known).
+    """
+
+    run: str
+    demand: Demand
+    place: float = 0.0
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    time_s: float | None = None
+    losses: int = 3
+    held: bool = False
+    cancelled: bool = False
+    state: Literal["waiting", "running", "stopping"] = "waiting"
+    put_back: bool = False
+    fills: bool = False
+    given: Given | None = None
+    boot: str = ""
+    started_s: float = 0.0
+    attempt: int = -1
+    pid: int = 0
+    folder: str = "."
+    python: str = ""
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """Sorts runs: by priority, then by place."""
+        return -self.priority, self.place
+
+
+def write_entry(entry: QueueEntry) -> None:
+    """Keep it in the run's directory. Raises OSError."""
+    replace_file(Disk(), RunDirectory(entry.run).queue, msgspec.json.encode(entry), mode=0o600)
+
+
+def entry_of(directory: RunDirectory) -> QueueEntry | None:
+    """What the run's directory says of its place in the queue; None if it was never there, or cannot be read."""
+    try:
+        with open_regular(directory.queue) as file:
+            return msgspec.json.decode(file.read(), type=QueueEntry)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+
+
+def forget_entry(directory: RunDirectory) -> None:
+    """The run has left the queue. Raises OSError."""
+    Disk().remove(directory.queue)

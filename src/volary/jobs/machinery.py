@@ -1,0 +1,177 @@
+"""Runs of the queue as processes of this machine: each driver a session of its own, which its runner does not outlive.
+
+A driver inherits a lock that its runner has taken, so that there is no moment in which a run could be started twice.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+from volary.errors import RunError, VolaryError
+from volary.jobs.entry import Capacity, QueueEntry
+from volary.jobs.runner import How, Moment
+from volary.jobs.table import QueueTable
+from volary.monitor.digest import Follower
+from volary.run.control.stopping import ask_to_stop, asked_to_stop
+from volary.run.database.journal import Journal
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory, is_run
+from volary.run.launch.queued import QUEUED_RUN
+from volary.run.lock import RunLock, is_held
+from volary.run.machine import clock
+from volary.run.machine.cores import cores_here, on_cores
+from volary.run.machine.gpus import BY_BUS, VISIBLE, gpus_here
+from volary.run.machine.memory import total_bytes
+from volary.run.resuming import is_resumable
+
+DRIVER = ["-m", "volary.driver.job"]
+LOSSES = ("WorkerLost", "ServerLost", "PeerLost")  # errors that are tried again
+ESTIMATE_EACH_S = 10.0
+NO_LIMIT = 1 << 62  # bytes, where the system does not say how much memory it has
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def capacity_here() -> Capacity:
+    """What this machine has, and which GPUs somebody uses."""
+    gpus = gpus_here()
+    used = tuple(number for number, computes in gpus.items() if computes)
+    return Capacity(tuple(cores_here()), total_bytes() or NO_LIMIT, tuple(gpus), used)
+
+
+def moment_here() -> Moment:
+    """The time since this machine was started, and which start that was."""
+    with suppress(OSError):
+        return Moment(_BOOT.read_text().strip(), clock.running_s())
+    return Moment("", clock.running_s())
+
+
+class RunMachinery:
+    """Starts the runs of a table as its owner would, and looks after them."""
+
+    def __init__(self, table: QueueTable) -> None:
+        self._table = table
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._estimates: dict[str, tuple[float, float | None]] = {}  # by run: when it was made, and the end
+
+    def moment(self) -> Moment:
+        return moment_here()
+
+    def capacity(self, entries: Sequence[QueueEntry]) -> Capacity:
+        found = capacity_here()
+        ours = {gpu for entry in entries if entry.given for gpu in entry.given.gpus}
+        return Capacity(found.cores, found.memory_bytes, found.gpus, tuple(set(found.used_gpus) - ours))
+
+    def ends(self, entries: Iterable[QueueEntry]) -> Mapping[str, float]:
+        now_s, known = clock.running_s(), self._estimates
+        self._estimates = {}
+        for entry in entries:
+            if entry.state == "running":
+                made = known.get(entry.run)
+                if made is None or now_s - made[0] > ESTIMATE_EACH_S:
+                    made = now_s, expected_end_s(entry)
+                self._estimates[entry.run] = made
+        return {run: end for run, (_, end) in self._estimates.items() if end is not None}
+
+    def unsaved(self, entries: Iterable[QueueEntry]) -> set[str]:
+        return {one.run for one in entries if one.state == "running" and not is_resumable(RunDirectory(one.run))}
+
+    def is_alive(self, entry: QueueEntry) -> bool:
+        self._children = [one for one in self._children if one.poll() is None]
+        directory = RunDirectory(entry.run)
+        return is_held(_lock(directory)) or directory.is_live()
+
+    def exists(self, entry: QueueEntry) -> bool:
+        return is_run(Path(entry.run))
+
+    def attempt(self, entry: QueueEntry) -> int:
+        return newest_attempt(RunDirectory(entry.run))
+
+    def start(self, entry: QueueEntry) -> int:
+        directory, given = RunDirectory(entry.run), entry.given
+        assert given is not None
+        ours = {QUEUED_RUN: entry.run, VISIBLE: ",".join(map(str, given.gpus)), **BY_BUS}
+        variables = (self._table.environment(entry.run) or dict(os.environ)) | ours
+        try:
+            with (
+                RunLock(_lock(directory)) as lock,
+                (directory.logs / "job.log").open("ab") as log,
+                on_cores(given.cores),
+            ):
+                child = subprocess.Popen(
+                    [entry.python, *DRIVER, entry.run],
+                    cwd=entry.folder,
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[lock.descriptor],
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise VolaryError(f"its driver could not be started: {error.strerror}: {error.filename}") from None
+        self._children.append(child)
+        return child.pid
+
+    def ask_to_stop(self, entry: QueueEntry) -> None:
+        directory = RunDirectory(entry.run)
+        with suppress(RunError):  # it has not begun: asked again at the next look
+            if asked_to_stop(directory, self.attempt(entry)) is None:
+                ask_to_stop(directory)
+
+    def how_ended(self, entry: QueueEntry) -> How:
+        info = _info(entry.run)
+        attempt, state = int(info.get("life", -1)), info.get("state")
+        if attempt <= entry.attempt:
+            return "failed" if info.get("refused") == str(attempt) else "not begun"
+        if state == "failed":
+            return "lost" if info.get("error") in LOSSES else "failed"
+        return "finished" if state == "finished" else "stopped" if state == "stopped" else "lost"
+
+    def unfinished(self, run: str) -> bool | None:
+        if not is_run(Path(run)):
+            return None
+        state, live = _info(run).get("state"), RunDirectory(run).is_live()
+        return True if live else False if state == "finished" else None
+
+    def give_up(self, entry: QueueEntry, sentence: str) -> None:
+        if _info(entry.run).get("state") in (None, "running"):
+            _note(RunDirectory(entry.run), message=sentence, error="VolaryError")
+
+
+def expected_end_s(entry: QueueEntry) -> float | None:
+    """When a run will have done its steps, if it goes on as it does, on the clock of `moment_here`; None: not known."""
+    with suppress(VolaryError), closing(Follower(RunDirectory(entry.run))) as follower:
+        left_s = follower.look().left_s
+        return None if left_s is None else clock.running_s() + left_s
+    return None
+
+
+def newest_attempt(directory: RunDirectory) -> int:
+    """The number of the newest attempt at a run; -1 before the first."""
+    return int(_info(str(directory.path)).get("life", -1))
+
+
+def note_refused(directory: RunDirectory, attempt: int, error: VolaryError) -> None:
+    """Write into the directory of a run that its driver ended before it began. attempt: the newest before."""
+    _note(directory, message=str(error), error=type(error).__name__, exit_code=error.exit_code, refused=attempt)
+
+
+def _note(directory: RunDirectory, **facts: object) -> None:
+    with suppress(VolaryError), closing(Journal(directory.database)) as journal:  # what cannot be written is left
+        journal.continue_attempt()
+        journal.note(state="failed", ended_at=time.time(), **facts)
+
+
+def _lock(directory: RunDirectory) -> Path:
+    return directory.path / "queue.lock"
+
+
+def _info(run: str) -> dict[str, str]:
+    with suppress(RunError), RunReader(RunDirectory(run)) as reader:
+        return reader.info()
+    return {}

@@ -1,0 +1,173 @@
+"""What can be asked of the queue of this machine, by verbs, by the page and by whoever follows a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from volary.engine.launchers.queue import JobState
+from volary.errors import BadInput, RunError
+from volary.errors.raised import shown
+from volary.jobs.asked import QueueRequest
+from volary.jobs.entry import Demand, QueueEntry
+from volary.jobs.forecast import expected_starts
+from volary.jobs.machinery import RunMachinery, moment_here
+from volary.jobs.schedule import decide
+from volary.jobs.service import ensure_runner
+from volary.jobs.table import QueueTable, queue_folder
+from volary.run.directory import RunDirectory, is_run
+from volary.run.launch.queued import LOCAL, QUEUED_RUN, QueuedJob, note_job
+
+
+@dataclass(frozen=True)
+class QueueRow:
+    """A run of the queue as a list shows it. reason: why it waits, or stops. starts_in_s: None if not known."""
+
+    entry: QueueEntry
+    reason: str = ""
+    starts_in_s: float | None = None
+
+
+class LocalQueue:
+    """The queue of this user on this machine; `remarks`: what was found when it was opened."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or queue_folder()
+        self.remarks: list[str] = []
+
+    def look(self, job: str) -> JobState | None:
+        """How the run at the path `job` stands; one that the queue does not have is over."""
+        with self._table() as table:
+            entry = table.entry(job)
+            if entry is None:
+                return JobState(waiting=False, over=True, words="")
+            if entry.state != "waiting":
+                return JobState(waiting=False, over=False, words=entry.state)
+            rows = _rows(table, [one for one in table.entries() if one.state != "waiting" or one.order <= entry.order])
+        reason = next(row.reason for row in rows if row.entry.run == job)
+        return JobState(waiting=True, over=False, words=reason)
+
+    def is_inside(self, job: str) -> bool:
+        """Whether the queue has started this process to drive that run."""
+        return os.environ.get(QUEUED_RUN) == job
+
+    def cancel(self, job: str, *, if_waiting: bool = False) -> None:
+        """Take a run out of the queue; unless `if_waiting`, one that runs is stopped after its step."""
+
+        def cancelled(entry: QueueEntry) -> QueueEntry | None:
+            if if_waiting and entry.state != "waiting":
+                return None
+            return msgspec.structs.replace(entry, cancelled=True, put_back=False)
+
+        with self._table() as table:
+            changed = table.change(job, cancelled)
+            if changed is not None and changed.state == "waiting":
+                table.remove(job)
+            ensure_runner(table)
+
+    def submit(self, directory: RunDirectory, asked: QueueRequest, demand: Demand, attempt: int) -> QueueEntry:
+        """Queue a run whose directory stands. attempt: its newest, -1 if it has none. Raises VolaryError."""
+        entry = QueueEntry(
+            run=str(directory.path),
+            demand=demand,
+            priority=asked.priority,
+            after=asked.runs_before(),
+            time_s=asked.time_s,
+            losses=asked.retries,
+            held=asked.hold,
+            attempt=attempt,
+            folder=str(Path.cwd()),
+            python=sys.executable,
+        )
+        note_job(directory, QueuedJob(LOCAL, entry.run, attempt))
+        with self._table() as table:
+            placed = table.add(entry, os.environ)
+            ensure_runner(table)
+        return placed
+
+    def hold(self, run: str) -> None:
+        """It does not start until it is released; one that runs is stopped after its step. Raises RunError."""
+        self._change(run, lambda entry: msgspec.structs.replace(entry, held=True))
+
+    def release(self, run: str) -> None:
+        """What was held may start. Raises RunError."""
+        self._change(run, lambda entry: msgspec.structs.replace(entry, held=False))
+
+    def set_priority(self, run: str, priority: int) -> None:
+        """Give it another priority. Raises RunError."""
+        self._change(run, lambda entry: msgspec.structs.replace(entry, priority=priority))
+
+    def move(self, run: str, before: str | None) -> None:
+        """Put it in front of another one of its priority; None: in front of all of them. Raises RunError, BadInput."""
+        with self._table() as table:
+            mine = self._found(table, run)
+            others = [one for one in table.entries() if one.priority == mine.priority and one.run != run]
+            if before is None:
+                place = min((one.place for one in others), default=mine.place + 1) - 1
+            else:
+                other = self._found(table, before)
+                if other.priority != mine.priority:
+                    raise BadInput(
+                        f"{shown(run)} has priority {mine.priority}, and {shown(before)} has {other.priority}; "
+                        "accepted: one of the same priority"
+                    )
+                earlier = max((one.place for one in others if one.place < other.place), default=other.place - 2)
+                place = (earlier + other.place) / 2
+            table.change(run, lambda entry: msgspec.structs.replace(entry, place=place))
+            ensure_runner(table)
+
+    def rows(self) -> list[QueueRow]:
+        """All runs of the queue: those that run, then those that wait, in their order."""
+        with self._table() as table:
+            for entry in table.entries():
+                if entry.state == "waiting" and not is_run(Path(entry.run)):  # where no runner looks, as all are held
+                    table.remove(entry.run)
+            ensure_runner(table)
+            return _rows(table, table.entries())
+
+    def _change(self, run: str, how: Callable[[QueueEntry], QueueEntry]) -> None:
+        with self._table() as table:
+            self._found(table, run)
+            table.change(run, how)
+            ensure_runner(table)
+
+    def _found(self, table: QueueTable, run: str) -> QueueEntry:
+        if (entry := table.entry(run)) is None:
+            raise RunError(f"{shown(run)} is not in the queue; `volary queue` lists what is")
+        return entry
+
+    @contextmanager
+    def _table(self) -> Iterator[QueueTable]:
+        with QueueTable(self._folder) as table:
+            self.remarks += table.remarks
+            yield table
+
+
+def _rows(table: QueueTable, entries: Sequence[QueueEntry]) -> list[QueueRow]:
+    machinery, now_s = RunMachinery(table), moment_here().now_s
+    capacity, ends = machinery.capacity(entries), machinery.ends(entries)
+    here = {entry.run for entry in entries}
+    before = {run for entry in entries for run in entry.after} - here
+    unfinished = [run for run in before if machinery.unfinished(run)]
+    decided = decide(entries, capacity, now_s, ends=ends, unfinished=unfinished)
+    starts = expected_starts(entries, capacity, now_s, ends=ends, unfinished=unfinished)
+    rows = []
+    for entry in sorted(entries, key=lambda one: (one.state == "waiting", *one.order)):
+        reason = decided.reasons.get(entry.run)
+        if entry.state != "waiting":
+            words = "saving, to give way" if entry.put_back and entry.state == "stopping" else ""
+            rows.append(QueueRow(entry, words))
+        else:
+            starts_s = starts.get(entry.run)
+            rows.append(
+                QueueRow(
+                    entry, reason.words if reason else "starts now", None if starts_s is None else starts_s - now_s
+                )
+            )
+    return rows

@@ -1,0 +1,194 @@
+"""Carries the schedule out: looks at what has ended, starts, stops. It may be killed anywhere, and the next goes on.
+
+Each step is written down before it is taken, and what was begun and not finished is seen by the next look: a run whose
+row says that it runs and which nobody drives has ended, or never began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import msgspec
+
+from volary.errors import VolaryError
+from volary.jobs.entry import Capacity, QueueEntry
+from volary.jobs.schedule import decide
+
+How = Literal["finished", "stopped", "failed", "lost", "not begun"]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A time in seconds since the machine was started, and which start that was."""
+
+    boot: str
+    now_s: float
+
+
+class EntryTable(Protocol):
+    """The runs of the queue."""
+
+    def entries(self) -> list[QueueEntry]:
+        """All that are in it."""
+        ...
+
+    def change(self, run: str, how: Callable[[QueueEntry], QueueEntry | None]) -> QueueEntry | None:
+        """Let `how` say what a run's entry becomes, as nobody else changes it; None: it stays. Returns what it became,
+        None if it stayed or is not there any more.
+        """
+        ...
+
+    def remove(self, run: str) -> None:
+        """The run leaves the queue."""
+        ...
+
+
+class Machinery(Protocol):
+    """What a runner sees and does outside of the table."""
+
+    def moment(self) -> Moment:
+        """The time as it is now."""
+        ...
+
+    def capacity(self, entries: Sequence[QueueEntry]) -> Capacity:
+        """What the machine has. entries: of the queue, which are not strangers."""
+        ...
+
+    def ends(self, entries: Iterable[QueueEntry]) -> Mapping[str, float]:
+        """When those of the entries that run are expected to end, as far as that is known."""
+        ...
+
+    def unsaved(self, entries: Iterable[QueueEntry]) -> set[str]:
+        """Those of the entries that run and that would begin anew if they were stopped."""
+        ...
+
+    def is_alive(self, entry: QueueEntry) -> bool:
+        """Whether a process drives the run, or writes to it still."""
+        ...
+
+    def exists(self, entry: QueueEntry) -> bool:
+        """Whether the run's directory is there."""
+        ...
+
+    def attempt(self, entry: QueueEntry) -> int:
+        """The newest attempt at the run; -1 before the first."""
+        ...
+
+    def start(self, entry: QueueEntry) -> int:
+        """Start a driver of the run, unless one is alive; its process. Raises VolaryError if that cannot be."""
+        ...
+
+    def ask_to_stop(self, entry: QueueEntry) -> None:
+        """Ask the driver to end after its step; asked again and again until it has."""
+        ...
+
+    def how_ended(self, entry: QueueEntry) -> How:
+        """How the start of the run that its entry is of ended, which nobody drives any more."""
+        ...
+
+    def unfinished(self, run: str) -> bool | None:
+        """Whether a run outside of the queue may still finish; None if it never will."""
+        ...
+
+    def give_up(self, entry: QueueEntry, sentence: str) -> None:
+        """Write into the run's directory that it failed, unless that says itself how it ended."""
+        ...
+
+
+class QueueRunner:
+    """Looks at the queue again and again. note: called with a line for each thing that happens."""
+
+    def __init__(self, table: EntryTable, machinery: Machinery, note: Callable[[str], None] = lambda _: None) -> None:
+        self._table, self._machinery, self._note = table, machinery, note
+
+    def look(self) -> None:
+        """Do what is to be done now."""
+        moment = self._machinery.moment()
+        for entry in self._table.entries():
+            self._look_at(entry, moment)
+        unfinished = self._unfinished(self._table.entries())
+        entries = self._table.entries()
+        decided = decide(
+            entries,
+            self._machinery.capacity(entries),
+            moment.now_s,
+            ends=self._machinery.ends(entries),
+            unfinished=unfinished,
+            unsaved=self._machinery.unsaved(entries),
+        )
+        for run, why in decided.stop.items():
+            if self._table.change(run, _stopping):
+                self._note(f"{run} {why}")
+        for entry in decided.start:
+            self._start(entry, moment)
+        for entry in self._table.entries():
+            if entry.state == "stopping":
+                self._machinery.ask_to_stop(entry)
+
+    def _look_at(self, entry: QueueEntry, moment: Moment) -> None:
+        if entry.state == "waiting":
+            if entry.cancelled or not self._machinery.exists(entry):
+                self._table.remove(entry.run)
+        elif not self._machinery.is_alive(entry):
+            how = self._machinery.how_ended(entry)
+            if (again := after_end(entry, how, moment.boot)) is None:
+                self._leave(entry, how)
+            elif self._table.change(entry.run, lambda now: after_end(now, how, moment.boot)):
+                self._note(f"{entry.run} {how}; it waits again, {again.losses} losses left")
+
+    def _leave(self, entry: QueueEntry, how: How) -> None:
+        if how in ("lost", "not begun") and not entry.cancelled:
+            self._machinery.give_up(entry, "its driver ended without a word, as often as that is tried again")
+        self._note(f"{entry.run} {how}")
+        self._table.remove(entry.run)
+
+    def _unfinished(self, entries: Sequence[QueueEntry]) -> set[str]:
+        """Runs outside of the queue that others wait for; those that wait for what never finishes leave the queue."""
+        waiting, here = [entry for entry in entries if entry.state == "waiting"], {entry.run for entry in entries}
+        states = {run: self._machinery.unfinished(run) for entry in waiting for run in set(entry.after) - here}
+        for entry in waiting:
+            if never := [run for run in entry.after if states.get(run, True) is None]:
+                self._machinery.give_up(entry, f"{never[0]}, which it comes after, did not finish")
+                self._table.remove(entry.run)
+        return {run for run, open_ in states.items() if open_}
+
+    def _start(self, decided: QueueEntry, moment: Moment) -> None:
+        def begun(now: QueueEntry) -> QueueEntry | None:
+            if (now.state, now.held, now.cancelled, now.order) != ("waiting", False, False, decided.order):
+                return None  # its user has changed it meanwhile: decided anew at the next look
+            attempt = self._machinery.attempt(decided)
+            return msgspec.structs.replace(decided, boot=moment.boot, attempt=attempt, pid=0)
+
+        if (entry := self._table.change(decided.run, begun)) is None:
+            return
+        try:
+            pid = self._machinery.start(entry)
+        except VolaryError as error:
+            self._machinery.give_up(entry, str(error))
+            self._table.remove(entry.run)
+            return
+        self._table.change(entry.run, lambda now: msgspec.structs.replace(now, pid=pid))
+        self._note(f"{entry.run} started on cores {', '.join(map(str, entry.given.cores if entry.given else ()))}")
+
+
+def _stopping(entry: QueueEntry) -> QueueEntry | None:
+    if entry.state != "running":
+        return None
+    return msgspec.structs.replace(entry, state="stopping", put_back=not entry.cancelled)
+
+
+def after_end(entry: QueueEntry, how: How, boot: str) -> QueueEntry | None:
+    """A run has ended: its entry if it waits again, None if it leaves the queue. boot: of the machine now."""
+    same_boot = entry.boot == boot  # else it was the machine that stopped it
+    if entry.cancelled or how in ("finished", "failed") or (how == "stopped" and same_boot and not entry.put_back):
+        return None
+    # a machine that was started anew is not the run's fault, nor a runner that was killed before it had a driver
+    lost = same_boot and (how == "lost" or (how == "not begun" and entry.pid != 0))
+    if lost and not entry.losses:
+        return None
+    losses = entry.losses - lost
+    return msgspec.structs.replace(
+        entry, state="waiting", put_back=False, fills=False, given=None, pid=0, losses=losses
+    )

@@ -1,0 +1,98 @@
+"""The runner of a queue as a process: `python -m volary.jobs.service FOLDER` detaches itself, and ends when it is idle.
+
+Whoever adds to the queue starts one, unless its lock is held. It may be killed at any time: drivers outlive it, and the
+next one goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from volary.errors import RunError, VolaryError
+from volary.jobs.machinery import RunMachinery
+from volary.jobs.runner import QueueRunner
+from volary.jobs.table import QueueTable
+from volary.run.lock import RunLock
+
+LOOK_S = 0.25
+LOOK_ANYWAY_S = 10.0  # as time goes by: gaps, and GPUs that others use
+ASK_S = 0.5
+AFTER_FAULT_S = 5.0  # until the queue is tried again, whose disk is full
+START_S = 60.0  # for a Python to start
+
+
+def ensure_runner(table: QueueTable) -> None:
+    """Start a runner of the table if it needs one and has none. Raises VolaryError if that cannot be."""
+    if table.is_idle() or table.has_runner():
+        return
+    command = [sys.executable, "-m", "volary.jobs.service", str(table.folder)]
+    with table.runner_log.open("ab") as log:
+        try:
+            done = subprocess.run(
+                command,
+                cwd=table.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=START_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise VolaryError(f"the queue's runner could not be started: {error}") from None
+    if done.returncode:
+        raise VolaryError(f"the queue's runner could not be started: see {table.runner_log}")
+
+
+def main() -> None:
+    """Detach from whoever starts it, and carry the queue out."""
+    folder = Path(sys.argv[1])
+    with QueueTable(folder) as table:
+        file = table.runner_lock
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    with suppress(RunError), RunLock(file) as lock:  # held: somebody else was faster
+        _carry_out(folder, lock)
+
+
+def _carry_out(folder: Path, lock: RunLock) -> None:
+    while True:
+        try:
+            with QueueTable(folder) as table:
+                for remark in table.remarks:
+                    _note(remark)
+                if _until_idle(table, lock):
+                    return
+        except VolaryError as error:
+            _note(str(error))
+            time.sleep(AFTER_FAULT_S)
+
+
+def _until_idle(table: QueueTable, lock: RunLock) -> bool:
+    """Carry it out until nobody runs and nobody can start, or its file has been replaced; whether it was the former."""
+    machinery = RunMachinery(table)
+    runner = QueueRunner(table, machinery, _note)
+    while table.is_current():
+        version = table.version()
+        runner.look()
+        if table.left_idle(lock.release):
+            return True
+        entries = [one for one in table.entries() if one.state != "waiting"]
+        most_s = ASK_S if any(one.state == "stopping" for one in entries) else LOOK_ANYWAY_S
+        until = time.monotonic() + most_s
+        while time.monotonic() < until and version == table.version() and all(map(machinery.is_alive, entries)):
+            time.sleep(LOOK_S)
+    return False
+
+
+def _note(line: str) -> None:
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Submitting runs and changing the queue: all of them are held, so that nothing starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from volary.jobs.entry import entry_of
+from volary.run.directory import RunDirectory
+from volary.run.machine.cores import cores_here
+
+SESSION = "network: lenet\ndata: {source: digits, batch_size: 16}\n"
+
+
+@pytest.fixture
+def submit(volary: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """`submit("a", "--priority", 5)`: a run of that name in a queue of the test's own, held."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    Path("session.yaml").write_text(SESSION)
+    return lambda name, *options: volary("submit", "session.yaml", f"run.name={name}", "--hold", *options)
+
+
+def listed(volary: Callable[..., Any]) -> list[str]:
+    return [Path(row["run"]).name for row in json.loads(volary("queue", "--json").out)]
+
+
+def test_a_run_that_is_submitted_is_there_at_once_and_listed_with_why_it_waits(submit, volary):
+    said = submit("a", "--priority", 5, "--time", "2h", "--memory", "1gb")
+    assert (said.status, said.out, said.err) == (0, "runs/a\n", "queued; follow it: volary attach a\n")
+    entry = entry_of(RunDirectory("runs/a"))
+    assert (entry.priority, entry.time_s, entry.demand.memory_bytes, entry.demand.cores) == (5, 7200, 10**9, 1)
+    assert volary("queue").out.splitlines() == [
+        "run     state    priority  cores  gpus  why",
+        "runs/a  waiting         5      1     -  held",
+    ]
+    assert volary("runs").out.splitlines()[1].split()[:2] == ["a", "queued"]
+    assert "queued" in volary("show", "a").out
+
+
+def test_the_queue_is_changed_by_its_verbs(submit, volary):
+    for name in "abc":
+        submit(name)
+    volary("queue", "move", "c", "--before", "b")
+    assert listed(volary) == ["a", "c", "b"]
+    volary("queue", "move", "b")
+    assert listed(volary) == ["b", "a", "c"]
+    volary("queue", "priority", "c", 2)
+    assert listed(volary) == ["c", "b", "a"]
+    assert volary("queue", "move", "b", "--before", "c").err.endswith(
+        "runs/b has priority 0, and runs/c has 2; accepted: one of the same priority\n"
+    )
+    volary("queue", "cancel", "c")
+    assert listed(volary) == ["b", "a"]
+    assert volary("stop", "b").out == "b had not begun: its job is cancelled\n"
+    assert listed(volary) == ["a"]
+    assert volary("rm", "a", "--yes").status == 0
+    assert listed(volary) == []
+    assert volary("queue", "hold", "c").err == "runs/c is not in the queue; `volary queue` lists what is\n"
+
+
+def test_a_run_that_left_the_queue_is_put_back_and_one_that_waits_is_not_resumed_beside_it(submit, volary):
+    submit("a")
+    said = volary("resume", "a")
+    assert (said.status, said.err) == (
+        2,
+        f"{Path('runs/a').absolute()} is a job of this machine's queue (held); follow it: volary attach a\n",
+    )
+    volary("queue", "cancel", "a")
+    assert volary("submit", "a", "--hold", "--priority", -1).status == 0
+    assert listed(volary) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--cores", 10_000], f"the run needs 10000 cores, and this machine has {len(cores_here())}; accepted: "),
+        (["--gpus", 10_000], "the run needs 10000 GPUs, and this machine has "),
+        (["--memory", "9000tb"], "GiB of memory, and this machine has "),
+        (["--memory", "much"], "memory is 'much'; accepted: a size"),
+        (["--time", "soon"], "time is 'soon'; accepted: a length of time"),
+        (["--retries", -1], "retries is -1; accepted: a whole number, 0 or more"),
+        (["--after", "nobody"], "no run at nobody and none called 'nobody' in runs/"),
+        (["strategy.wrokers=2"], "strategy.wrokers: unknown; did you mean 'workers'?"),
+        (["--prioritty", 3], "No such option"),
+    ],
+)
+def test_what_cannot_be_queued_is_refused_in_a_sentence_and_nothing_is_made(submit, options, sentence):
+    said = submit("a", *options)
+    assert said.status == 2
+    assert sentence in said.err
+    assert not Path("runs/a").exists()
+
+
+def test_nothing_comes_after_a_run_that_will_not_finish(submit, volary):
+    submit("a")
+    volary("queue", "cancel", "a")
+    said = submit("b", "--after", "a")
+    assert said.err == ("after: a is new, and nothing drives it; accepted: a run that is queued, running or finished\n")
+    assert not Path("runs/b").exists()

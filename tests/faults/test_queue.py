@@ -1,0 +1,185 @@
+"""Runs of the queue of this machine: preempted, killed with their driver or their runner, and whole all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from faults._running import BUSY, events, last_step, outcome, session, state
+from faults.conftest import STEPS
+from volary.cli.command.main import run as command
+from volary.jobs.queue import LocalQueue
+from volary.jobs.table import QueueTable, queue_folder
+from volary.run.control.stopping import FILE as ASKED
+from volary.run.directory import RunDirectory
+from volary.run.machine.cores import cores_here
+
+ALL_CORES = f"--cores={len(cores_here())}"
+
+
+@pytest.fixture(autouse=True)
+def queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalQueue]:
+    """The queue of a user of the test's own, which is empty in the end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state").mkdir()
+    yield LocalQueue()
+    with QueueTable(queue_folder()) as table:
+        until(lambda: not table.has_runner(), 20)
+
+
+def until(condition: Callable[[], Any], at_most_s: float = 60) -> Any:
+    end = time.monotonic() + BUSY * at_most_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"waited {at_most_s} s in vain:\n{said()}"
+        time.sleep(0.05)
+    return value
+
+
+def said() -> str:
+    """Everything that the runner and the runs' drivers said, for a failing test."""
+    logs = [*queue_folder().glob("*.log"), *Path("runs").glob("*/logs/*.log")]
+    return "\n".join(f"{log}:\n{log.read_text()}" for log in logs)
+
+
+def submit(*arguments: object) -> None:
+    assert command(["submit", "session.yaml", *map(str, arguments)]) == 0
+
+
+def found(name: str) -> RunDirectory:
+    return RunDirectory(Path("runs") / name)
+
+
+def runner() -> psutil.Process:
+    with QueueTable(queue_folder()) as table:
+        until(table.has_runner)
+        return psutil.Process(int(until(table.runner_lock.read_text)))
+
+
+def kill_all(*roots: psutil.Process) -> None:
+    for one in [child for root in roots for child in (root, *root.children(recursive=True))]:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+
+
+def driver(name: str) -> psutil.Process:
+    return psutil.Process(int((found(name).path / "lock").read_text()))
+
+
+def test_a_run_that_gives_way_to_a_higher_priority_resumes_by_itself_and_equals_one_that_never_stopped(undisturbed):
+    session(steps=STEPS, fault="loop until told", at=40)
+    submit(ALL_CORES)
+    until(lambda: last_step(found("it")) == 39)
+    submit(ALL_CORES, "--priority", 1, "run.name=dear", "train.steps=1")
+    until((found("it").path / ASKED).exists)
+    Path("go-on").touch()
+    until(lambda: state(found("dear")) == state(found("it")) == "finished")
+    (stopped,) = events(found("it"), "stopped")
+    assert 40 <= stopped.data["step"] < STEPS
+    assert outcome(found("it")).continues(undisturbed)
+
+
+@pytest.mark.slow  # two attempts
+def test_a_runner_that_is_killed_leaves_its_runs_and_the_next_one_goes_on_with_them(undisturbed, volary_queue):
+    session(steps=STEPS, fault="loop until told", at=40)
+    submit(ALL_CORES)
+    submit(ALL_CORES, "run.name=next", "train.steps=1")
+    until(lambda: last_step(found("it")) == 39)
+    runner().kill()
+    Path("go-on").touch()
+    until(lambda: state(found("it")) in ("finished", "queued") and not found("it").is_live())
+    assert outcome(found("it")).continues(undisturbed)
+    volary_queue()
+    until(lambda: state(found("next")) == "finished")
+    assert len(events(found("it"), "started")) == len(events(found("next"), "started")) == 1
+
+
+@pytest.mark.slow  # two attempts
+def test_a_run_whose_driver_is_killed_is_tried_again(undisturbed):
+    session(steps=STEPS, fault="loop until told", at=40)
+    submit(ALL_CORES)
+    until(lambda: last_step(found("it")) == 39)
+    driver("it").kill()
+    Path("go-on").touch()
+    until(lambda: state(found("it")) == "finished")
+    assert len(events(found("it"), "started")) == 2
+    assert outcome(found("it")).continues(undisturbed)
+
+
+@pytest.mark.slow  # two attempts
+def test_after_everything_was_killed_at_once_what_was_queued_goes_on(undisturbed, volary_queue):
+    session(steps=STEPS, fault="loop until told", at=40)
+    submit(ALL_CORES)
+    submit(ALL_CORES, "run.name=next", "train.steps=1")
+    until(lambda: last_step(found("it")) == 39)
+    kill_all(runner(), driver("it"))
+    (queue_folder() / "queue.sqlite").write_bytes(b"torn")
+    Path("go-on").touch()
+    volary_queue()
+    until(lambda: state(found("it")) == state(found("next")) == "finished")
+    assert outcome(found("it")).continues(undisturbed)
+
+
+@pytest.mark.slow  # a start
+def test_a_run_that_fails_by_its_own_code_is_not_tried_again_nor_are_those_that_come_after_it():
+    session(steps=STEPS, fault="raise", at=3)
+    submit()
+    submit("--after", "it", "run.name=next")
+    until(lambda: state(found("it")) == state(found("next")) == "failed")
+    assert len(events(found("it"), "started")) == 1
+    assert not events(found("next"), "started")
+
+
+@pytest.mark.slow  # a start
+def test_what_its_driver_refuses_has_failed_and_says_why(capfd):
+    session(steps=1)
+    submit("--hold", "engine=local")
+    Path("net.py").unlink()
+    assert command(["queue", "release", "it"]) == 0
+    until(lambda: state(found("it")) == "failed")
+    capfd.readouterr()
+    assert command(["show", "it"]) == 0
+    assert "net.py" in capfd.readouterr().out
+
+
+@pytest.mark.slow  # two starts
+def test_a_run_that_is_held_while_it_trains_saves_and_waits_until_it_is_released(undisturbed):
+    session(steps=STEPS, fault="loop until told", at=40)
+    submit(ALL_CORES)
+    until(lambda: last_step(found("it")) == 39)
+    assert command(["queue", "hold", "it"]) == 0
+    until((found("it").path / ASKED).exists)
+    Path("go-on").touch()
+    until(lambda: not found("it").is_live())
+    assert state(found("it")) == "queued"
+    assert command(["queue", "release", "it"]) == 0
+    until(lambda: state(found("it")) == "finished")
+    assert outcome(found("it")).continues(undisturbed)
+
+
+@pytest.mark.slow  # a start
+@pytest.mark.parametrize("verb", [["stop", "it"], ["queue", "cancel", "it"]])
+def test_a_run_that_its_user_stops_leaves_the_queue(verb, queue):
+    session(steps=100_000)
+    submit(ALL_CORES)
+    until(lambda: last_step(found("it")) > 3)
+    command(verb)
+    until(lambda: state(found("it")) == "stopped")
+    until(lambda: queue.rows() == [])
+
+
+@pytest.fixture
+def volary_queue(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """`volary queue`, which starts a runner where one is missing; what it printed."""
+
+    def call() -> str:
+        capfd.readouterr()
+        assert command(["queue"]) == 0
+        return "".join(capfd.readouterr())
+
+    return call

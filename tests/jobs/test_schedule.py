@@ -1,0 +1,115 @@
+"""Who starts, who waits for what, who gives way: each case by itself, on a machine of four cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from volary.jobs.entry import Capacity, Demand, Given, QueueEntry
+from volary.jobs.forecast import expected_starts
+from volary.jobs.schedule import Decisions, decide
+
+FOUR = Capacity((0, 1, 2, 3), 8 << 30)
+
+
+def waiting(run: str, cores: int, place: float = 0, **more: Any) -> QueueEntry:
+    return QueueEntry(run=run, demand=Demand(cores, 0, more.pop("gpus", 0)), place=place, **more)
+
+
+def running(run: str, cores: tuple[int, ...], started_s: float = 0, **more: Any) -> QueueEntry:
+    entry = waiting(run, len(cores), **more)
+    return msgspec.structs.replace(entry, state="running", given=Given(cores), started_s=started_s)
+
+
+def started(decided: Decisions) -> list[str]:
+    return [one.run for one in decided.start]
+
+
+def test_each_gets_cores_that_nobody_else_has():
+    decided = decide([running("a", (0, 2)), waiting("b", 1, 1), waiting("c", 1, 2)], FOUR, 0)
+    assert [(one.run, one.given.cores) for one in decided.start] == [("b", (1,)), ("c", (3,))]
+
+
+def test_priority_counts_first_and_then_the_place():
+    first, second, dear = waiting("first", 2, 1), waiting("second", 2, 2), waiting("dear", 2, 3, priority=1)
+    decided = decide([second, dear, first], FOUR, 0)
+    assert started(decided) == ["dear", "first"]
+    assert decided.reasons["second"].words == "waits for 2 cores"
+
+
+def test_a_small_run_does_not_overtake_a_large_one_that_waits():
+    decided = decide([running("a", (0, 1)), waiting("large", 4, 1), waiting("small", 1, 2)], FOUR, 0)
+    assert started(decided) == []
+    assert decided.reasons["large"].words == "waits for 2 of 4 cores"
+    assert decided.reasons["small"].words == "waits behind large"
+
+
+def test_a_short_run_fills_a_gap_that_is_known_to_be_long_enough():
+    entries = [running("a", (0, 1), time_s=100), waiting("large", 4, 1)]
+    fitting, longer = waiting("fitting", 1, 2, time_s=60), waiting("longer", 1, 3, time_s=200)
+    decided = decide([*entries, fitting, longer], FOUR, 10)
+    assert [(one.run, one.fills) for one in decided.start] == [("fitting", True)]
+    assert decided.reasons["large"].starts_s == 100
+
+
+def test_what_fills_a_gap_gives_way_once_the_gap_is_over():
+    filler = msgspec.structs.replace(running("filler", (0,), place=2, time_s=60), fills=True)
+    assert list(decide([waiting("large", 4, 1), filler], FOUR, 30).stop) == ["filler"]
+    ordinary = msgspec.structs.replace(filler, fills=False)
+    assert not decide([waiting("large", 4, 1), ordinary], FOUR, 30).stop
+
+
+def test_who_gives_way_is_of_the_least_priority_then_the_youngest_and_no_more_than_needed():
+    entries = [
+        running("old", (0,), started_s=1, priority=0),
+        running("young", (1,), started_s=2, priority=0),
+        running("better", (2, 3), started_s=3, priority=1),
+    ]
+    assert list(decide([*entries, waiting("dear", 1, 9, priority=2)], FOUR, 5).stop) == ["young"]
+    assert list(decide([*entries, waiting("dear", 3, 9, priority=2)], FOUR, 5).stop) == ["young", "better"]
+    assert not decide([*entries, waiting("equal", 4, 9, priority=1)], FOUR, 5).stop
+
+
+def test_nobody_gives_way_where_that_would_not_be_enough():
+    entries = [running("low", (0,)), running("high", (1,), priority=9)]
+    assert not decide([*entries, waiting("dear", 4, 1, priority=5)], FOUR, 0).stop
+
+
+def test_a_run_that_would_lose_what_it_did_does_not_give_way():
+    entries = [running("loop", (0, 1, 2, 3)), waiting("dear", 1, 1, priority=5)]
+    assert not decide(entries, FOUR, 0, unsaved=["loop"]).stop
+
+
+def test_gpus_are_given_by_number_and_not_those_that_strangers_use():
+    two = Capacity((0, 1, 2, 3), 0, gpus=(0, 1, 2), used_gpus=(1,))
+    decided = decide(
+        [waiting("one", 1, 1, gpus=1), waiting("next", 1, 2, gpus=1), waiting("last", 1, 3, gpus=1)], two, 0
+    )
+    assert [one.given.gpus for one in decided.start] == [(0,), (2,)]
+    assert decided.reasons["last"].words == "waits for 1 GPU"
+
+
+def test_what_this_machine_never_has_holds_up_nobody():
+    decided = decide([waiting("huge", 8, 1), waiting("small", 1, 2)], FOUR, 0)
+    assert started(decided) == ["small"]
+    assert decided.reasons["huge"].words == "needs 8 cores, and this machine has 4"
+
+
+def test_a_run_waits_for_those_it_comes_after_and_one_that_is_held_until_it_is_released():
+    decided = decide(
+        [running("a", (0,)), waiting("b", 1, 1, after=("a",)), waiting("c", 1, 2, held=True)], FOUR, 0, unfinished=()
+    )
+    assert started(decided) == []
+    assert {run: reason.words for run, reason in decided.reasons.items()} == {"b": "comes after a", "c": "held"}
+    assert started(decide([waiting("b", 1, 1, after=("a",))], FOUR, 0, unfinished=())) == ["b"]
+
+
+def test_when_each_starts_is_told_as_far_as_it_is_known_what_ends_before():
+    entries = [
+        running("a", (0, 1, 2, 3), time_s=60),
+        waiting("b", 4, 1, time_s=30),
+        waiting("c", 4, 2),
+        waiting("d", 1, 3),
+    ]
+    assert expected_starts(entries, FOUR, 10, ends={"a": 50}) == {"b": 50, "c": 80}
