@@ -70,7 +70,8 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
         share = session.data.batch_size // group.size
         own = replace(session, data=replace(session.data, batch_size=share))
         nobody = Group(BoardBulletin(HashStore(), 0, 1, 0))
-        estimate = try_first(session, model, CPU, member.place, recorder)
+        tried = try_first(session, model, CPU, member.place, recorder)
+        estimate = tried.estimate if tried else None
         with (
             volary(session, group, recorder, model, drafts, estimate) as ours,
             volary(own, nobody, Recorder(group.rank), apart, drafts) as alone,

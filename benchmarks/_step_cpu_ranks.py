@@ -50,7 +50,8 @@ def take_stretches(member: Membership, recorder: Recorder, _pulse: Pulse) -> Out
         seed_all(session.train.seed)
         model = build_model(session, CPU)
         share_buffers(model.module, group)
-        estimate = try_first(session, model, CPU, member.place, recorder)
+        tried = try_first(session, model, CPU, member.place, recorder)
+        estimate = tried.estimate if tried else None
         share = session.data.batch_size // group.size
         peers = Peers(replace(session, data=replace(session.data, batch_size=share)), model, deepcopy(model.module))
         made = {kind: peers.make(next(iter(PEERS[kind].values()))) for kind in wanted["peers"]}

@@ -142,7 +142,7 @@ def test_a_run_resumes_bit_for_bit(workers, tmp_path):
     workers(2, train_until, STAGES_OF_2, str(tmp_path / "run"), 4)
     (said,) = whole[0].events("exchange")
     assert said["route"] == "between stages, of which the next ones begin with layers.2"
-    assert said["update"] == "once 3 micro-batches have passed; workers wait 25% of the time or more"
+    assert said["update"] == "once 3 micro-batches have passed; workers wait 25% or more"
     for one, other in zip(workers(2, train_until, STAGES_OF_2, str(tmp_path / "run"), 12), whole, strict=True):
         assert one.losses == other.losses[-8:] and len(one.losses) == 8
         assert one.parameters.keys() == other.parameters.keys()

@@ -200,7 +200,7 @@ def passing(rank: int, world_size: int, one: Session) -> tuple[Trained, float]:
     """What a worker trains, and what `check` said that its last step would send."""
     model = build_model(one, torch.device("cpu"))
     inputs, _ = model.samples.fetch(torch.tensor([0, 1]))
-    uses = dict(layer_uses(model.module, layer_graph(model.module, inputs, nullcontext())))
+    uses = layer_uses(layer_graph(model.module, inputs, nullcontext()))
     part = one.strategy.partition.part(model.module, rank, world_size)
     return trained(rank, world_size, one, disk=Quick()), part.passes_bytes(uses, one.data.batch_size)
 
@@ -214,3 +214,23 @@ def test_a_codec_that_has_no_effect_is_told_once(workers):
     said, nothing = workers(2, encode)
     why = "strategy.codec=onebit has no effect: all workers hold one replica, whose gradients do not travel"
     assert why in said and why not in nothing
+
+
+def test_a_budget_of_parameters_cuts_the_largest_layers_and_no_more_than_that_takes():
+    wide, narrow = torch.nn.Linear(100, 1000), torch.nn.Linear(1000, 100)
+    module = torch.nn.Sequential(wide, torch.nn.ReLU(), narrow, torch.nn.LayerNorm(100), torch.nn.Linear(100, 300))
+    first, second = {"0.weight", "0.bias", "2.weight"}, {"4.weight", "4.bias"}
+
+    def cut(memory: int) -> set[str]:
+        holdings = ROOM.load("tensor")(memory=f"{memory}B").part(module, 0, 2).holdings
+        return {block.name for block in holdings.blocks.values()}
+
+    whole = sum(one.nbytes for one in module.parameters())
+    after_first = whole - 4 * (100 * 1000 + 1000 + 1000 * 100) // 2
+    least = after_first - 4 * (100 * 300 + 300) // 2
+    assert cut(whole - 1) == cut(after_first) == first, "columns and their rows are cut together"
+    assert cut(after_first - 1) == cut(least) == first | second
+    with pytest.raises(SettingError, match=f"a worker holds {least:,} if all is cut"):
+        cut(least - 1)
+    with pytest.raises(SettingError, match="nothing is to be cut; accepted: less, or partition=data"):
+        cut(whole)

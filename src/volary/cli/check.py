@@ -49,14 +49,14 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
         say_json({"settings": found.settings(), "summary": summary, "warnings": warnings})
         return
     say(found.to_yaml().rstrip())
-    for name in ("layers", "holds", "memory", "step_s", "epoch_s"):
+    for name in ("layers", "holds", "partitions", "memory", "step_s", "epoch_s"):
         del summary[name]
     for layer in figures.layers:
         remark(f"# layer {layer.name}: {layer}")
     # beside the settings, so that these can be redirected into a file
     for name, value in summary.items():
         remark(f"# {name.replace('_', ' ')}: {_in_words(value)}")
-    for text in (*figures.holds, *_limits(figures)):
+    for text in (*figures.holds, *_limits(figures), *figures.partitions):
         remark(f"# {text}")
     for text in warnings:
         remark(f"# warning: {text}")

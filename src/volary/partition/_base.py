@@ -81,9 +81,9 @@ def whole_batch(passes: Passes) -> bool:
 
 @dataclass(frozen=True)
 class LayerUse:
-    """How a forward uses a layer. rows: vectors that it gets of a sample. needs_gradient: what feeds it is trained."""
+    """How a forward uses a layer. values: that it gives for a sample. needs_gradient: what feeds it is trained."""
 
-    rows: int
+    values: int
     needs_gradient: bool
 
 
@@ -102,7 +102,9 @@ class Part:
     layers communicate in. Until then `module` is the whole network. None: each rank holds a replica alone. absent:
     takes part in a forward of ranks that have samples, on one that has none; it gives a scalar 0, whose backward takes
     part in theirs. None: nobody waits for it. passes_bytes: to others between parts of layers, in a step of so many
-    samples, if it uses layers so, by name. learn: takes one batch through it; returns whether its backward was wanted.
+    samples, if it uses layers so, by name: of the rank that passes most. idle: the share of a step in which it waits
+    for other ranks, if each has as much to compute. alive: of the samples of a pass those whose activations it holds
+    at once, as a share. learn: takes one batch through it; returns whether its backward was wanted.
     at_once: why gradients are there only when all of a batch has passed, so that layers are left as they are; empty:
     each is there as backward comes to it. frees_gradients: a rank has memory for the sums of gradients that it keeps,
     and for others only until they have left. frees_parameters: between machines it has memory for the parameters that
@@ -113,6 +115,8 @@ class Part:
     holdings: Holdings
     absent: Callable[[], Tensor] | None = None
     passes_bytes: Callable[[Mapping[str, LayerUse], float], float] = lambda _, __: 0.0
+    idle: float = 0.0
+    alive: float = 1.0
     join: Callable[[Group], PartGroup] | None = None
     learn: Callable[[Passes], bool] = whole_batch
     told: Mapping[str, str] = field(default_factory=dict)
@@ -145,6 +149,11 @@ class Partition(Protocol):
     def mesh(self, ranks: int) -> RankMesh:
         """How so many ranks lie, whatever the network is: it says which of them learn from the same samples."""
         ...
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it stands for another partition, which is chosen once the network is known."""
+        return False
 
     @property
     def local_steps(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from volary.errors import SettingError
@@ -82,14 +83,17 @@ class PipelineStages(Partition):
         keepers = {Range(name, 0, size): owners[name] for name, size in trained_sizes(module).items()}
         micro_batches = self._micro_batches(ranks)
         network = StagedNetwork(plan, schedule, micro_batches)
-        idle = timetable(schedule, ranks, micro_batches).bubble
+        table = timetable(schedule, ranks, micro_batches)
         told = {
             "route": f"between stages, of which the next ones begin with {', '.join(plan.names)}",
-            "update": f"once {micro_batches} micro-batches have passed; workers wait {idle:.0%} of the time or more",
+            "update": f"once {micro_batches} micro-batches have passed; workers wait {table.bubble:.0%} or more",
         }
         return Part(
             module,
             Holdings(rank, self.mesh(ranks), keepers),
+            passes_bytes=partial(plan.passed_bytes, ranks),
+            idle=table.bubble,
+            alive=table.alive,
             join=network.join,
             learn=network.learn,
             told=told if plan.names else {},

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from volary.errors import SettingError
 from volary.partition._base import Part, Partition, trained_sizes
+from volary.session.reading.settle import settle
+from volary.session.values.size import Size
 from volary.sharding.groups import RankMesh
 from volary.sharding.holdings import Holdings
 from volary.sharding.ranges import Range
@@ -31,13 +33,17 @@ class TensorCut(Partition):
     """Workers hold parts of layers, and together one replica of the network."""
 
     plan: Any = AUTO  # which layers are cut, and how: auto, or column or row by layer, as {fc6: column, fc7: row}
+    memory: Size | None = None  # of parameters that a worker may hold: auto cuts as few layers as that takes; null: all
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
     lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(("all sums", "own loop"), _ALONE)
 
     def __post_init__(self) -> None:
+        settle(self)
         if self.plan == AUTO:
             return
+        if self.memory is not None:
+            raise SettingError(f"memory is {self.memory}, and plan says what is cut; accepted: one of the two")
         if not isinstance(self.plan, Mapping) or not self.plan:
             raise SettingError(f"plan is {self.plan!r}; accepted: auto, or column or row by layer: {{fc6: column}}")
         for name, how in self.plan.items():
@@ -49,6 +55,7 @@ class TensorCut(Partition):
 
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
         """The network, of whose layers this rank is to hold its part. Raises SettingError if it cannot be cut so."""
+        from volary.partition.cutting.budget import cut_to
         from volary.partition.cutting.bytes_passed import passed_by_tensor
         from volary.partition.cutting.cut_network import blocks_of, cut_network
         from volary.partition.cutting.plans import plan_for
@@ -57,6 +64,8 @@ class TensorCut(Partition):
         if ranks == 1:
             return Part(module, Holdings.replicated(sizes, rank, ranks))
         plan = plan_for(module, None if self.plan == AUTO else self.plan, ranks)
+        if self.memory is not None:
+            plan = cut_to(module, plan, ranks, self.memory.count)
         if not plan.cuts:
             raise SettingError(
                 f"partition is tensor, and no layer of the network can be cut over {ranks} workers; accepted: "

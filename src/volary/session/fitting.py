@@ -282,7 +282,15 @@ def _of_average(session: Session) -> Iterator[Need]:
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
-    """Yield what a loop of one's own needs. early_update: it looks at no gradients. Raises SettingError."""
+    """Yield what a loop of one's own needs. early_update: it looks at no gradients.
+
+    Raises SettingError for a budget of memory, which nobody can hold it to.
+    """
+    if strategy.memory is not None:
+        raise SettingError(
+            f"strategy.memory is {strategy.memory}, and what a loop of your own takes is not known before it begins; "
+            "accepted: null"
+        )
     partition = PARTITION.name_of(type(strategy.partition))
     whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
     yield Need("strategy.partition", partition, "all parameters", whole)

@@ -16,6 +16,7 @@ from volary.session.reading.settle import settle
 from volary.session.values.period import Period
 from volary.session.values.reference import UserObject
 from volary.session.values.run_name import check_name
+from volary.session.values.size import Size
 from volary.session.values.url import Location, Url
 
 POSITIVE = "above 0"
@@ -212,6 +213,7 @@ class Strategy:
     exchange: Annotated[Any, Choice("volary.exchange")] = ALL_REDUCE  # who keeps the parameters
     codec: Annotated[Any, Choice("volary.codec")] = "none"  # in how many bytes gradients travel
     partition: Annotated[Any, Choice("volary.partition")] = "data"  # which part of the network each worker holds
+    memory: Size | None = None  # that a worker may take, as `volary check` predicts it; null: not limited
     backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # auto: gloo on CPU, NCCL on CUDA; mpi: if torch has it
     security: Literal["encrypted", "always", "authenticated"] = "encrypted"  # see docs/security.md
     bucket_mb: float = 8.0  # MiB that travel at once: small parameters together, large ones in blocks of rows
@@ -228,6 +230,7 @@ class Strategy:
         require(self.workers >= 1, "workers", self.workers, WHOLE)
         require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)
         require(self.suspect_after_s > 0, "suspect_after_s", self.suspect_after_s, POSITIVE)
+        require(self.memory is None or self.memory.count > 0, "memory", self.memory, "above 0, or null")
         in_a_day = f"above 0, up to {LONGEST_WAIT_S:g} (a day)"
         require(0 < self.stuck_after_s <= LONGEST_WAIT_S, "stuck_after_s", self.stuck_after_s, in_a_day)
         require(self.startup_timeout_s > 0, "startup_timeout_s", self.startup_timeout_s, POSITIVE)

@@ -124,6 +124,14 @@ class Holdings:
         ranges = sum(part.size for part, ranks in self.keepers.items() if self.rank in ranks)
         return (ranges + sum(block.size for block in self.blocks.values())) / max(1, whole)
 
+    def computes_with(self, name: str, size: int) -> int:
+        """How many values of a tensor of so many this rank computes with."""
+        if name in self.blocks:
+            return self.blocks[name].size
+        if self.mesh.pipeline > 1 and name in self._by_name:
+            return sum(part.size for part in self.kept(Range(name, 0, size)))
+        return size
+
     @property
     def owned(self) -> list[Range]:
         """The ranges that this rank owns."""

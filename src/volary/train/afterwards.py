@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,7 +28,7 @@ from volary.train.recording.recorder import Recorder
 from volary.train.state.optimizer_state import load_checkpoint
 from volary.train.state.seeds import kept_generators
 from volary.train.trial import try_session
-from volary.train.trying.worker_memory import WorkerMemory, too_little, worker_memory
+from volary.train.trying import worker_memory
 from volary.train.update.precision import check_precision
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 class Summary:
     """Figures of a session. steps: updates of the whole run. input_shape: of one sample. warnings: sentences.
 
-    layers: of a network that is a graph of named layers. holds: what each worker holds, of a network in parts. memory:
-    of a worker on the CPU. step_s, epoch_s: seconds that a worker computes in a step and in an epoch. None: not known.
+    layers: of a network that is a graph of named layers. holds: what each worker holds, of a network in parts.
+    partitions: what a step is predicted to take with each. memory: of a worker on the CPU. step_s, epoch_s: seconds
+    that a worker computes in a step and in an epoch. None: not known.
     """
 
     parameters: int
@@ -55,7 +56,8 @@ class Summary:
     warnings: list[str]
     layers: list[LayerRow]
     holds: list[str]
-    memory: WorkerMemory | None
+    partitions: list[str]
+    memory: worker_memory.WorkerMemory | None
     step_s: float | None
     epoch_s: float | None
 
@@ -76,10 +78,10 @@ def check_session(session: Session) -> Summary:
     feed = Feed(model.samples, session.data.batch_size, shuffle=False)
     refuse_idle_workers(session.strategy.shares, session.data.batch_size, feed.samples)
     session.data.batch.build(feed, Recorder(0))
-    memory, cost = worker_memory(session, model.module), tried.cost
-    if cost is not None:
-        memory = replace(memory, activations=cost.activations_bytes)
-    warnings = [*tried.warnings, *(too_little(memory, workers) if device.type == "cpu" else [])]
+    cost, own = tried.cost, tried.predicted.own if tried.predicted else None
+    apart = own is not None and own.session.strategy.shares < workers
+    memory = own.memory if own else worker_memory.worker_memory(session, model.module)
+    warnings = [*tried.warnings, *(worker_memory.too_little(memory, workers) if device.type == "cpu" else [])]
     per_epoch = feed.steps_per_epoch
     return Summary(
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),
@@ -88,11 +90,12 @@ def check_session(session: Session) -> Summary:
         steps_per_epoch=feed.steps_per_epoch,
         steps=session.train.steps or feed.steps_in(session.train.epochs or 0),
         warnings=warnings,
-        holds=held_by_workers(session, model.module, tried.network),
+        holds=held_by_workers(own.session if own else session, model.module, tried.network),
+        partitions=list(tried.predicted.compared()) if tried.predicted else [],
         layers=table(model.module) if isinstance(model.module, GraphModule) else [],
         memory=memory if device.type == "cpu" else None,
-        step_s=cost.compute_s if cost else None,
-        epoch_s=cost.compute_s * per_epoch if cost and per_epoch else None,
+        step_s=cost.compute_s if cost and not apart else None,
+        epoch_s=cost.compute_s * per_epoch if cost and per_epoch and not apart else None,
     )
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
-from volary.naming import named_modules, named_parameters
+from volary.naming import named_parameters
 from volary.network.layer_graph import INPUT
 from volary.partition._base import LayerUse
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from volary.session.spec import Session
 
 
@@ -22,7 +22,7 @@ def held_by_workers(session: Session, module: nn.Module, graph: dict[str, Any] |
     graph: of the network, as `layer_graph` has it; None: what passes between parts of layers is not known.
     """
     workers, lines = session.strategy.workers, list[str]()
-    if not session.strategy.partition.part(module, 0, workers).holdings.cut:
+    if not session.strategy.partition.part(module, 0, workers).holdings.apart:
         return []
     found = [_of_worker(session, module, rank, graph) for rank in range(workers)]
     first = 0
@@ -36,9 +36,8 @@ def held_by_workers(session: Session, module: nn.Module, graph: dict[str, Any] |
 
 def _of_worker(session: Session, module: nn.Module, rank: int, graph: dict[str, Any] | None) -> str:
     part = session.strategy.partition.part(module, rank, session.strategy.workers)
-    blocks = part.holdings.blocks
-    held = {name: blocks[name].size if name in blocks else one.numel() for name, one in named_parameters(module)}
-    sizes = {name: held[name] * one.element_size() for name, one in named_parameters(module)}
+    named = dict(named_parameters(module))
+    sizes = {name: part.holdings.computes_with(name, one.numel()) * one.element_size() for name, one in named.items()}
     trained = sum(sizes[name] for name, one in named_parameters(module) if one.requires_grad)
     whole = sum(one.nbytes for one in module.parameters() if one.requires_grad)
     kept = getattr(session.optimizer, "kept", 0) * whole * part.holdings.kept_share
@@ -47,18 +46,15 @@ def _of_worker(session: Session, module: nn.Module, rank: int, graph: dict[str, 
     )
     if graph is None:
         return text
-    passed = part.passes_bytes(dict(layer_uses(module, graph)), session.data.batch_size)
+    passed = part.passes_bytes(layer_uses(graph), session.data.batch_size)
     return f"{text}; passes {_mb(passed)} to others in a step, between parts of layers" if passed else text
 
 
-def layer_uses(module: nn.Module, graph: dict[str, Any]) -> Iterator[tuple[str, LayerUse]]:
-    """Name the layers with a matrix, and yield how a forward uses them. graph: as `layer_graph` has it."""
-    layers = dict(named_modules(module))
-    for row in graph["layers"]:
-        weight = getattr(layers[row["name"]], "weight", None)
-        if isinstance(weight, nn.Parameter) and weight.dim() == 2:
-            width = weight.shape[int(isinstance(layers[row["name"]], nn.Embedding))]
-            yield row["name"], LayerUse(prod(row["shape"]) // width, needs_gradient=row["inputs"] != [INPUT])
+def layer_uses(graph: dict[str, Any]) -> Mapping[str, LayerUse]:
+    """By layer how a forward uses it. graph: as `layer_graph` has it."""
+    return {
+        row["name"]: LayerUse(prod(row["shape"]), needs_gradient=row["inputs"] != [INPUT]) for row in graph["layers"]
+    }
 
 
 def _mb(count: float) -> str:

@@ -28,7 +28,7 @@ from volary.train.model import update_rule
 from volary.train.predicting.text_writer import TextWriter
 from volary.train.recording.reads import dropped
 from volary.train.state.seeds import kept_generators
-from volary.train.trying import step_cost, worker_memory
+from volary.train.trying import partition_choice, step_cost, worker_memory
 from volary.train.update.precision import Precision
 from volary.train.update.session_schedule import in_steps
 
@@ -51,30 +51,34 @@ class TrialResult:
     """The result of trying a session. estimate: of a step's samples, rows and seconds, if its codec chooses by them;
     None if the network did not run. cost: of a worker's step, if that was measured.
 
-    network: as `layer_graph` has it; None if that was not looked at.
+    network: as `layer_graph` has it; None if that was not looked at. predicted: what a step takes with each partition;
+    None: not known.
     """
 
     warnings: list[str]
     estimate: StepEstimate | None = None
     network: dict[str, Any] | None = None
     cost: step_cost.StepCost | None = None
+    predicted: partition_choice.Predicted | None = None
 
 
 def try_session(session: Session, model: Model, device: torch.device, workers_here: int, started: bool) -> TrialResult:
     """Let two samples go through all of it, on `device`. Raises BadInput for what cannot train.
 
-    workers_here: on this machine, `started` or not. The network's layers are looked at by those that are started, and
-    where workers are to hold parts of them; what a step takes is measured for those that are neither. Nothing is
-    changed by it: no value of the network, no random generator, no position in the data.
+    workers_here: on this machine, `started` or not. What a step takes is measured for those that are not, and where a
+    partition is to be chosen, or to fit into a budget. Nothing is changed by it: no value of the network, no random
+    generator, no position in the data.
     """
     with kept_generators():
         warnings = [*remarks_of(model.samples), *_length(session, model)]
         named = [(name, one) for name, one in named_parameters(model.module) if one.requires_grad]
         trained = [parameter for _, parameter in named]
         refuse_strangers(session.strategy.codec, model.module)
-        # before its gradients are there: they may be what does not fit
-        warnings += _memory(session, model.module, device, workers_here, started)
+        chooses = session.strategy.partition.chooses
+        if not chooses:  # before its gradients are there: they may be what does not fit
+            warnings += _memory(session, model.module, device, workers_here, started)
         if reason := _too_large(trained, device):
+            partition_choice.refuse_unknown(session.strategy, reason)
             return TrialResult([*warnings, reason])
         weights_of(model.samples, session.data.sampling)
         _ = model.mixing  # it may be refused
@@ -93,16 +97,20 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
             _evaluate(session, model, device)
             warnings += [remark for remark in remarks_of(model.validation) if remark not in warnings]
             warnings += dropped(model.validation, "test")
-        parts = session.strategy.partition.part(model.module, 0, session.strategy.workers).holdings.apart
-        network = _layers(session, model.module, inputs.to(device)) if started or parts else None
-        cost = None if started or parts else _cost(session, model, device, inputs, targets, workers_here)
-    return TrialResult(warnings, estimate, network, cost)
+        network = _layers(session, model.module, inputs.to(device))
+        asked = chooses or session.strategy.memory is not None
+        cost = _cost(session, model, device, inputs, targets, workers_here) if asked or not started else None
+        kept = cost.activations_bytes / _share(session) if cost else None
+        predicted = partition_choice.predicted(model, network, kept)
+        if chooses and predicted is not None:
+            warnings += _memory(predicted.own.session, model.module, device, workers_here, started)
+    return TrialResult(warnings, estimate, network, cost, predicted)
 
 
 def try_first(
     session: Session, model: Model, device: torch.device, place: Place, recorder: Recorder
-) -> StepEstimate | None:
-    """Let rank 0 try the session for all ranks of a run and record warnings; it gets an estimate of steps.
+) -> TrialResult | None:
+    """Let rank 0 try the session for all ranks of a run and record warnings; the others get nothing.
 
     Raises BadInput, as `try_session`.
     """
@@ -117,7 +125,9 @@ def try_first(
     if tried.network is not None:
         product_per_s = Precision(session.train.precision, device).product_per_s(device)
         recorder.network(tried.network | {"product_per_s": product_per_s})
-    return tried.estimate
+    if session.strategy.partition.chooses and tried.predicted is not None:
+        recorder.event("partition", text=tried.predicted.why)
+    return tried
 
 
 def _dry_run(session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor) -> None:

@@ -142,6 +142,8 @@ def happened(event: Event, digest: Digest) -> str:
         return (
             f"exchange: {clean(str(event.data.get('route', '')))}; updated {clean(str(event.data.get('update', '')))}"
         )
+    if event.kind == "partition":
+        return clean(str(event.data.get("text", "")))
     if event.kind == "ways":
         return in_lines(event)
     if event.kind == "compared":

@@ -29,22 +29,20 @@ def passed_by_hybrid(
     for name in (name for name in names if name in uses):
         layer, use = layers[name], uses[name]
         assert isinstance(layer, nn.Linear)
-        rows, others = samples / ranks * use.rows, ranks - 1
+        rows, others = samples / ranks * use.values / layer.out_features, ranks - 1
         given, returned = rows * layer.in_features * others, rows * layer.out_features * others / ranks
         found += layer.weight.element_size() * (given + 2 * returned + given * use.needs_gradient)
     return found
 
 
 def _of_cut(cut: LayerCut, layer: nn.Module, use: LayerUse, ranks: int, samples: float) -> float:
-    if isinstance(layer, nn.Embedding):
-        inputs, outputs = 0, layer.embedding_dim
-    else:
-        assert isinstance(layer, nn.Linear)
-        inputs, outputs = layer.in_features, layer.out_features
+    inputs, outputs = 0, use.values
+    if isinstance(layer, nn.Linear):
+        inputs = layer.in_features * outputs // layer.out_features
     gathered, summed = (ranks - 1) / ranks, 2 * (ranks - 1) / ranks
     if cut.how == "column":
         values = outputs * gathered * (not cut.apart) + inputs * summed * use.needs_gradient
     else:
         values = outputs * summed + inputs * gathered * (use.needs_gradient and not cut.apart)
     assert isinstance(layer.weight, nn.Parameter)
-    return samples * use.rows * values * layer.weight.element_size()
+    return samples * values * layer.weight.element_size()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,10 +20,12 @@ from volary.partition.pipelining.cuts import LayerCost, best_cut
 from volary.partition.pipelining.stages import Stage
 
 if TYPE_CHECKING:
+    from volary.partition._base import LayerUse
     from volary.partition.pipelining.chain import Chain
 
 # of a core and its memory, and of a link to another process: only how they compare decides where a network is cut
 OPERATIONS_PER_S, MOVED_BYTES_PER_S, HANDED_BYTES_PER_S = 3e10, 5e9, 1e9
+HANDED_BYTES = 4  # a value
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,21 @@ class StagePlan:
         names = {id(one): name for name, one in named_parameters(self.chain.module)}
         stages = {id(one): number for number in range(self.stages) for one in self.tensors(number)}
         return {name: (stages[one] % ranks,) for one, name in names.items()}
+
+    def passed_bytes(self, ranks: int, uses: Mapping[str, LayerUse], samples: float) -> float:
+        """Bytes that the rank which passes most hands to others in a step: values forward, and gradients back."""
+        given = [samples * HANDED_BYTES * self._handed(begin, uses) for begin in self.begins[1:]]
+        passed = [0.0] * ranks
+        for stage, size in enumerate(given):
+            passed[stage % ranks] += size
+            passed[(stage + 1) % ranks] += size
+        return max(passed)
+
+    def _handed(self, begin: int, uses: Mapping[str, LayerUse]) -> int:
+        """How many values of a sample the link at `begin` is given: by the last layer before it."""
+        before = [layer for link in self.chain.links[:begin] for layer in link.layers]
+        ran = list(uses)[::-1]
+        return next((uses[name].values for layer in reversed(before) for name in ran if _is_in(name, layer)), 0)
 
     def _places(self, number: int) -> range:
         ends = [*self.begins[1:], len(self.chain.links)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import accumulate, count
 from typing import Literal
 
 Work = Literal["forward", "backward", "inputs", "weights"]
@@ -70,6 +70,17 @@ class Timetable:
         """The share of all ranks' time in which they have nothing to compute."""
         busy = sum(TICKS[action.work] for actions in self.actions for action in actions)
         return 1 - busy / (self.ticks * len(self.actions))
+
+    @property
+    def alive(self) -> float:
+        """The largest share of a rank's forward passes whose activations it holds at once."""
+        return max(_most_alive(actions) for actions in self.actions)
+
+
+def _most_alive(actions: Sequence[StagePass]) -> float:
+    last: Work = "weights" if any(action.work == "weights" for action in actions) else "backward"
+    steps = [(action.work == "forward") - (action.work == last) for action in actions]
+    return max(accumulate(steps)) / sum(step > 0 for step in steps)
 
 
 def timetable(schedule: StageSchedule, ranks: int, micro_batches: int) -> Timetable:

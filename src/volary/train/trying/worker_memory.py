@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.exchange.choice.tables import codecs_of
+from volary.naming import named_parameters
 from volary.run.machine.memory import CODEC_BYTES, FITS, WORKER_BYTES, available_bytes
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from volary.partition._base import Part
     from volary.session.spec import Session
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -66,15 +68,22 @@ class WorkerMemory:
 
 
 def worker_memory(session: Session, module: nn.Module) -> WorkerMemory:
-    """What a worker of the session needs besides activations; over servers, a worker's copy of the network."""
-    strategy, parameters = session.strategy, list(module.parameters())
-    part = strategy.partition.part(module, 0, strategy.workers)
+    """What the first worker of the session needs besides activations; over servers, its copy of the network."""
+    strategy = session.strategy
+    return memory_of(session, module, strategy.partition.part(module, 0, strategy.workers))
+
+
+def memory_of(session: Session, module: nn.Module, part: Part) -> WorkerMemory:
+    """What the worker with this part of the session's network needs besides activations."""
+    strategy, parameters = session.strategy, dict(named_parameters(module))
+    sizes = {name: part.holdings.computes_with(name, one.numel()) for name, one in parameters.items()}
     mine = part.holdings.kept_share
-    held = sum(parameter.nbytes for parameter in parameters)
-    trained = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
-    kept = round(getattr(session.optimizer, "kept", 0) * trained * mine)
+    held = sum(sizes[name] * one.element_size() for name, one in parameters.items())
+    trained = sum(sizes[name] * one.element_size() for name, one in parameters.items() if one.requires_grad)
+    whole = sum(one.nbytes for one in parameters.values() if one.requires_grad)
+    kept = round(getattr(session.optimizer, "kept", 0) * whole * mine)
     codecs = codecs_of(strategy.codec)
-    largest = max((one.nbytes for one in parameters if one.requires_grad), default=0)
+    largest = max((one.nbytes for one in parameters.values() if one.requires_grad), default=0)
     scattered = part.scattered is not None
     served = bool(strategy.servers)
     return WorkerMemory(

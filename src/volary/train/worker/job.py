@@ -14,6 +14,7 @@ from volary.train.state.drafts import RemoteDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
 from volary.train.worker.connect import joined
+from volary.train.worker.rank_part import with_partition
 from volary.train.worker.regrouping import Regrouping, TrainingGroup
 from volary.train.worker.saver import drafts_of
 from volary.train.worker.served_session import run_served
@@ -57,15 +58,17 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
 
 
 def _train(it: TrainingGroup, group: Group, device: torch.device, recorder: Recorder, pulse: Pulse) -> Outcome:
-    session, member = it.session, it.member
-    (model, kept), estimate = it.taken(), None
+    member, tried = it.member, None
+    model, kept = it.taken()
     recorder.enter("starting")
     if model is None:
-        first, estimate = new_model(session, device, member, recorder)
+        first, tried = new_model(it.session, device, member, recorder)
     else:
-        first = replace(model, session=session)
+        first = replace(model, session=it.session)
     recorder.enter("exchange")
     agree_on_network(first.module, group, data_facts(first.samples))
+    first = with_partition(first, tried, group)
+    session = first.session
     recorder.enter("starting")
     drafts = drafts_of(member, group, recorder, pulse, session.checkpoint)
     first_of = [first]  # it is let go of with its stage
@@ -86,7 +89,7 @@ def _train(it: TrainingGroup, group: Group, device: torch.device, recorder: Reco
             drafts=drafts,
             asked_to_end=lambda: pulse.asked_to_end,
             requests=lambda: pulse.requests,
-            estimate=estimate,
+            estimate=None if tried is None else tried.estimate,
         )
 
     watch = _Watch(it, recorder, pulse, saves=not isinstance(drafts, RemoteDrafts))  # which need its disk

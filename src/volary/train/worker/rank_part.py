@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from volary.comm.groups.layer_group import LayerGroup
 from volary.comm.groups.leading import from_leader
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from volary.train.replica import Voting
     from volary.train.strategies.contribution import StepSettings
     from volary.train.strategies.strategy_state import StrategyState
+    from volary.train.trial import TrialResult
     from volary.train.update.update import Update
 
 
@@ -98,3 +99,17 @@ class RankPart:
             recorder.event("exchange", **self.part.told)
         own = build_strategy(strategy, self.part, recorder, self.replicas, update, state=state, steps=steps)
         return own if self.layers is None else InParts(own, self.layers, as_one=self.replicas.size < self.everyone.size)
+
+
+def with_partition(model: Model, tried: TrialResult | None, group: Group) -> Model:
+    """The same, whose session names the partition that rank 0 chose, if it is to be chosen. A collective call."""
+    strategy = model.session.strategy
+    if not strategy.partition.chooses:
+        return model
+
+    def choice() -> Any:
+        assert tried is not None and tried.predicted is not None, "rank 0 has tried it, and chosen"
+        return tried.predicted.own.partition
+
+    named = replace(strategy, partition=from_leader(group.bulletin, "chosen partition", choice))
+    return replace(model, session=replace(model.session, strategy=named))

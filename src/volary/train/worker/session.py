@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import torch
 
     from volary.data.feed import Feed
-    from volary.exchange.choice.rows import StepEstimate
     from volary.partition._base import Part
     from volary.placement import Place
     from volary.session.spec import Session
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from volary.train.model import Model, TrainedNetwork
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Replica
+    from volary.train.trial import TrialResult
     from volary.train.update.precision import Precision
 
 Who = TypeVar("Who", bound=Coordinator)
@@ -55,13 +55,13 @@ def run_facts(session: Session, member: Membership) -> Facts:
 
 def new_model(
     session: Session, device: torch.device, member: Membership, recorder: Recorder
-) -> tuple[Model, StepEstimate | None]:
-    """The network as the run begins, and an estimate of its steps, if there is one. Raises BadInput, as `try_first`."""
+) -> tuple[Model, TrialResult | None]:
+    """The network as the run begins, and what rank 0 found when it tried it. Raises BadInput, as `try_first`."""
     recorder.starting("building the network")
     seed_all(session.train.seed)
     model = build_model(session, device, member.begun_with)
-    estimate = try_first(session, model, device, member.place, recorder)
-    return as_trained(model, device), estimate
+    tried = try_first(session, model, device, member.place, recorder)
+    return as_trained(model, device), tried
 
 
 def as_trained(model: Model, device: torch.device) -> Model:
