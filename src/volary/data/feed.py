@@ -44,10 +44,12 @@ class Feed:
         seed: int = 1,
         shuffle: bool = True,
         weights: Tensor | None = None,
+        streams: bool = False,
     ) -> None:
         """batch_size: samples of a step over all workers. share: this worker's of them.
 
-        The seed decides the order, together with the epoch. weights (n,): samples are drawn by these.
+        The seed decides the order, together with the epoch. weights (n,): samples are drawn by these. streams: a
+        batch has the next sample of each of `batch_size` streams.
         """
         if batch_size < 1:
             raise SettingError(f"data.batch_size is {batch_size}; accepted: 1 or more")
@@ -70,7 +72,7 @@ class Feed:
         self._reader: SessionReader = (
             data
             if isinstance(data, Stream)
-            else SampleReader(data, batch_size, seed=seed, shuffle=shuffle, weights=weights)
+            else SampleReader(data, batch_size, seed=seed, shuffle=shuffle, weights=weights, streams=streams)
         )
         self.samples = self._reader.length
         self.epochs = None if self.samples is None else Epochs(self.samples, batch_size)
@@ -216,9 +218,13 @@ def even(size: int, left: int) -> int:
     return -(-left // 2) if size < left < 2 * size else min(size, left)
 
 
-def one_pass(data: Samples | Stream, batch_size: int, share: SampleShare = UNDIVIDED) -> Iterator[Batch]:
-    """Yield each sample once, in order, shared out as by a feed, to evaluate. All workers get equally many batches."""
-    feed = Feed(data, batch_size, share=share, shuffle=False)
+def one_pass(
+    data: Samples | Stream, batch_size: int, share: SampleShare = UNDIVIDED, *, streams: bool = False
+) -> Iterator[Batch]:
+    """Yield each sample once, in order or in streams, shared out as by a feed, to evaluate. All workers get equally
+    many batches.
+    """
+    feed = Feed(data, batch_size, share=share, shuffle=False, streams=streams)
     if feed.steps_per_epoch is not None:
         feed.limit(feed.steps_per_epoch)  # nothing is read ahead beyond it
     for batch in feed:

@@ -37,15 +37,35 @@ def epoch_order(samples: int, seed: int, epoch: int, shuffle: bool) -> Tensor:
     return torch.randperm(samples, generator=seeded(seed, epoch))
 
 
+def in_streams(samples: int, count: int) -> Tensor:
+    """The indices (samples,) int64 of `count` streams, stretches of neighbours: the next of each stream in turn.
+
+    A batch of `count` samples has one of each stream, and the next batch those that follow. Fewer samples than there
+    are streams are left over, and come last.
+    """
+    length = samples // count
+    inside = torch.arange(count * length).view(count, length).t().flatten()
+    return torch.cat([inside, torch.arange(count * length, samples)])
+
+
 def order_of(
-    samples: Samples, seed: int, epoch: int, shuffle: bool, batch_size: int, weights: Tensor | None = None
+    samples: Samples,
+    seed: int,
+    epoch: int,
+    shuffle: bool,
+    batch_size: int,
+    weights: Tensor | None = None,
+    *,
+    streams: bool = False,
 ) -> Order:
     """The order of an epoch of `samples`: in windows of blocks if they are stored in blocks.
 
     Of samples that say how long they are, those of like length are in one batch of `batch_size`. weights (n,): they are
-    drawn by these, and not shuffled.
+    drawn by these, and not shuffled. streams: a batch has the next sample of each of `batch_size` streams.
     """
     block = samples.block if isinstance(samples, Stored) else 1
+    if streams:
+        return in_streams(len(samples), batch_size)
     if not shuffle:
         return epoch_order(len(samples), seed, epoch, shuffle)
     order: Order

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class SampleReader:
     """See `volary.data.reader.SessionReader`. batch_size: of all workers, for samples of like length in one batch.
 
-    weights (n,): samples are drawn by these.
+    weights (n,): samples are drawn by these. streams: they come in as many streams as a batch has samples.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class SampleReader:
         seed: int = 0,
         shuffle: bool = False,
         weights: Tensor | None = None,
+        streams: bool = False,
     ) -> None:
         self.length: int | None = len(samples)
         self._source, self._seed, self._shuffle = samples, seed, shuffle
@@ -43,7 +44,7 @@ class SampleReader:
         self.shuffled = 0 if not shuffle else block if lengths_of(samples) is None else batch_size
         if weights is not None:
             self.shuffled = -1 - crc32(weights.numpy().tobytes())
-        self._batch_size, self._weights = batch_size, weights
+        self._batch_size, self._weights, self._streams = batch_size, weights, streams
         self._orders: dict[int, Order] = {}
         self._announced: dict[SamplePlaces, Tensor] = {}  # what is read next, as announced to storage
         self._refused: tuple[SamplePlaces, Tensor] | None = None  # that for which there was no room
@@ -102,6 +103,12 @@ class SampleReader:
             if len(self._orders) > (self._stored is not None):  # the next epoch is announced to storage, too
                 del self._orders[min(self._orders)]
             self._orders[epoch] = order_of(
-                self._source, self._seed, epoch, self._shuffle, self._batch_size, self._weights
+                self._source,
+                self._seed,
+                epoch,
+                self._shuffle,
+                self._batch_size,
+                self._weights,
+                streams=self._streams,
             )
         return self._orders[epoch]

@@ -24,6 +24,7 @@ FIXED = {
     "network.depth": "the checkpoint holds the parameters of another network",
     "network.model": "the checkpoint holds the parameters of another network",
     "network.caffe": "the checkpoint holds the parameters of another network",
+    "network.stateful": _ORDER,
     "network.weights": _BEGUN,
     "network.weights.path": _BEGUN,
     "data.source": "the checkpoint holds a position in other data",

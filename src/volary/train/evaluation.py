@@ -11,6 +11,7 @@ import torch
 from volary.comm.groups.blocking import add_up, take_all_from_first
 from volary.run.best import Best, not_numbers
 from volary.train.agreement.first_state import messages
+from volary.train.data.streams import evaluated_streams
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,11 +29,14 @@ def totals(
     """The totals of `flow` over these batches, float64 (measured, 2); samples that could not be read; of how many."""
     found, lost, count = flow.no_totals(device), 0, 0
     progress("evaluate")
-    for batch in batches:
-        progress("evaluate")
-        held = batch.to(device)
-        found += flow.measure(held.inputs, held.targets)
-        lost, count = lost + held.lost, count + held.lost + held.count
+    with evaluated_streams(flow.module) as streams:
+        for batch in batches:
+            progress("evaluate")
+            held = batch.to(device)
+            streams.begin(held)
+            found += flow.measure(held.inputs, held.targets)
+            streams.end(held)
+            lost, count = lost + held.lost, count + held.lost + held.count
     return found, lost, count
 
 

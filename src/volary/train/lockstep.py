@@ -221,9 +221,11 @@ class Lockstep:
             self._learnt.begin(own, counted, counted if self.group.size == 1 else own.total, action)
             ends = action.push is not Push.NOTHING or own.ends_epoch or self.data.feed.ended or batch is not None
             divisor = counted if action.updates or self.group.size == 1 else own.total
+            self.data.streams.begin(own)
             for part in parts:
                 last, weight = part is parts[-1], part.counted / divisor
                 yield replace(part, weight=weight, last=last and ends, updates=last and action.updates)
+            self.data.streams.end(own)
             if ends:
                 return
             self._end_step(self._learnt.own_loss if counted else nan)

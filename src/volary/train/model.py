@@ -19,10 +19,12 @@ from volary.naming import named_parameters
 from volary.network import build, build_loss
 from volary.network.execution.recompute import recompute
 from volary.network.flow import Flow
+from volary.network.operations.carried_state import carried_states
 from volary.network.operations.sync_norm import has_batch_norm
 from volary.session.values.reference import UserObject, name_of
 from volary.train.data.mixed_batch import BatchMixing, mixing_of
 from volary.train.data.opening import open_data
+from volary.train.data.streams import fit_streams
 from volary.train.freezing import NOTHING_FROZEN, Frozen, freeze
 from volary.train.update.adaptive_clip import clip_by_weights
 from volary.train.update.parameter_factors import FactorsByName
@@ -61,6 +63,11 @@ class Model:
         names = DataNames.of(self.samples)
         opened = open_data(self.session, "test", self.criterion)
         return agreeing(opened, names, "the validation data", "the training data")
+
+    @property
+    def in_streams(self) -> bool:
+        """Whether samples come in streams: the network keeps a state from batch to batch."""
+        return bool(carried_states(self.module))
 
     @cached_property
     def mixing(self) -> BatchMixing | None:
@@ -130,6 +137,7 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
         raise SettingError(
             f"train.sync_batch_norm is true, and network {name!r} has no batch norm in it; accepted: false"
         )
+    fit_streams(session, module, samples)
     FactorsByName.of(session).check(name for name, _ in named_parameters(module))
     recompute(module, session.train.recompute)
     return Model(module, criterion, samples, classes, session, freeze(module, session.train.freeze))

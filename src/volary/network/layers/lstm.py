@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LstmLayer(LayerKind):
-    """(time, width) to (time, hidden), or to the last position alone. Each sample starts from a zero state."""
+    """(time, width) to (time, hidden), or to the last position alone. Each sample starts from a zero state, or is
+    `stateful`.
+    """
 
     cell: ClassVar[Literal["LSTM", "GRU"]] = "LSTM"  # torch's class of it
 
@@ -26,6 +28,7 @@ class LstmLayer(LayerKind):
     dropout: float = 0.0  # share of the values between layers that are dropped
     both_ways: bool = False  # whether a second one reads from the end; outputs are twice as many
     output: Literal["all", "last"] = "all"  # which positions it gives
+    stateful: bool = False  # each sample goes on from the state of the one before it: truncated back-propagation
     weight_filler: Annotated[Any, Choice("volary.network.fillers")] = "default"  # first values of the matrices
     bias_filler: Annotated[Any, Choice("volary.network.fillers")] = "default"  # first values of the biases
 
@@ -35,6 +38,8 @@ class LstmLayer(LayerKind):
         share("dropout", self.dropout)
         if self.dropout and self.layers == 1:
             raise SettingError("dropout is between layers, and there is one; accepted: 0, or more layers")
+        if self.stateful and self.both_ways:
+            raise SettingError("stateful is true, and with both_ways one reads from the end; accepted: one of the two")
 
     def shapes(self, given: tuple[Shape, ...]) -> tuple[Shape, ...]:
         if len(given[0]) != 2:
@@ -56,7 +61,7 @@ class LstmLayer(LayerKind):
             bidirectional=self.both_ways,
             batch_first=True,
         )
-        return Recurrent(made, last=self.output == "last")
+        return Recurrent(made, last=self.output == "last", stateful=self.stateful)
 
     def fill(self, module: nn.Module) -> None:
         for name, values in module.named_parameters():

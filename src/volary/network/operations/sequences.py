@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from volary.network.operations.carried_state import recur, state_of
+
 
 class Attention(nn.Module):
     """Attention with several heads between linear layers. widths: of queries, keys and values."""
@@ -29,15 +31,19 @@ class Attention(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrent layer of torch, of whose outputs all positions count, or the last alone."""
+    """A recurrent layer of torch, of whose outputs all positions count, or the last alone.
 
-    def __init__(self, layer: nn.LSTM | nn.GRU, *, last: bool) -> None:
+    stateful: it keeps its state from batch to batch.
+    """
+
+    def __init__(self, layer: nn.LSTM | nn.GRU, *, last: bool, stateful: bool) -> None:
         super().__init__()
         self.layer, self.last = layer, last
+        self.state = state_of(layer) if stateful else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, width) to (batch, time, hidden), or (batch, hidden)."""
-        found: Tensor = self.layer(x)[0]
+        found = recur(self.layer, x, self.state)
         return found[:, -1] if self.last else found
 
 

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Lstm(Network):
-    """19,780,400 parameters with 10,000 words. Each sample starts from a zero state; none is carried on."""
+    """19,780,400 parameters with 10,000 words. Each sample starts from a zero state, unless it is stateful."""
 
     hidden: int = 650  # units of each layer
     layers: int = 2  # LSTM layers
     embedding: int | None = None  # values per word; None: as many as `hidden`
     dropout: float = 0.5  # share of the values between layers that are dropped
     tied: bool = False  # embedding and output use one matrix (Press & Wolf 2017, arXiv:1608.05859)
+    stateful: bool = False  # each sample goes on from the state of the one before it: truncated back-propagation
 
     def check(self) -> None:
         """Refuse sizes below one, an unfit dropout, and tied matrices of different shapes. Raises SettingError."""
@@ -41,7 +42,15 @@ class Lstm(Network):
 
         if len(input_shape) != 1:
             raise SettingError(f"network 'lstm' takes sequences of tokens (time,); the input shape is {input_shape}")
-        return LanguageModel(classes, self._embedding(), self.hidden, self.layers, self.dropout, self.tied)
+        return LanguageModel(
+            classes,
+            self._embedding(),
+            self.hidden,
+            self.layers,
+            dropout=self.dropout,
+            tied=self.tied,
+            stateful=self.stateful,
+        )
 
     def _embedding(self) -> int:
         return self.hidden if self.embedding is None else self.embedding

@@ -11,6 +11,7 @@ from volary.data.feed import Feed, one_pass
 from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.data.corrupt import Corrupt, teller
 from volary.train.data.opening import readable, watch_queue
+from volary.train.data.streams import Streams
 from volary.train.recording.reads import Reads, tell_dropped
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class ValidationBatches:
         return self._pass(self._samples)
 
     def _pass(self, samples: Samples | Stream) -> Iterator[Batch]:
-        yield from one_pass(samples, self._model.session.data.batch_size, self._share)
+        batch_size, streams = self._model.session.data.batch_size, self._model.in_streams
+        yield from one_pass(samples, batch_size, self._share, streams=streams)
         self._seen(samples)
 
 
@@ -57,7 +59,7 @@ class RankData:
 
     bulletin: of all ranks of the run. steps, steps_per_epoch: the run's length and that of an epoch, as the feed counts
     them. thaws_at: the steps with which a stage ends. growth: lets batches grow, if they may. corrupt: counts samples
-    that cannot be read. validation: makes batches of validation data.
+    that cannot be read. validation: makes batches of validation data. streams: what the network keeps between batches.
     """
 
     def __init__(self, model: Model, share: SampleShare, bulletin: Bulletin, recorder: Recorder) -> None:
@@ -68,8 +70,16 @@ class RankData:
         watch_queue(recorder, model.samples)
         weights = weights_of(model.samples, data.sampling)
         self.feed = Feed(
-            samples, data.batch_size, share=share, seed=session.train.seed, shuffle=data.shuffle, weights=weights
+            samples,
+            data.batch_size,
+            share=share,
+            seed=session.train.seed,
+            shuffle=data.shuffle,
+            weights=weights,
+            streams=model.in_streams,
         )
+        self.streams = Streams(model.module, share)
+        self.streams.keep()
         self.steps = session.train.steps or self.feed.steps_in(session.train.epochs or 0)
         self.steps_per_epoch = self.feed.steps_per_epoch or self.steps
         self.feed.limit(self.steps)

@@ -14,6 +14,7 @@ from volary.errors import SettingError
 from volary.network.criteria.classification import classes_last
 from volary.network.criteria.fit import main_output
 from volary.network.evaluating import evaluating
+from volary.network.operations.carried_state import states_apart
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -57,7 +58,7 @@ class TextWriter:
         """
         drawn, symbols = seeded(self._seed, "text", step), list(self._prompt)
         inputs = torch.zeros(1, self._length, dtype=torch.int64, device=device)
-        with evaluating(self._module):
+        with evaluating(self._module), states_apart(self._module, keeping=False):
             for _ in range(self._settings.length):
                 progress("evaluate")
                 last = symbols[-self._length :]

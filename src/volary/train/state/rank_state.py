@@ -21,6 +21,7 @@ RESIDUALS = "owed"  # of the codecs: their name in the file since its first vers
 OPTIMIZER = "optimizer"  # where each worker has its own
 PARAMETERS = "parameters"  # likewise
 PRECISION = "precision"  # likewise: the loss scale; where all have one, its name among what they have alike
+STREAMS = "streams"  # what the network keeps from batch to batch, of which any rank may need any other's
 HELD = "held"  # the parts of the network that all its own state is of
 _FILE = re.compile(r"rank-(\d{1,9})\.pt")
 
@@ -79,6 +80,12 @@ def rank_states(folder: Path, manifest: Manifest, rank: int, world_size: int) ->
     gone = sorted(other for other in known if other != rank and heir(other, world_size) == rank)
     own = [_read(folder, rank)] if rank in known else [{}]
     return own + [_read(folder, other) for other in gone]
+
+
+def states_of_all(folder: Path, manifest: Manifest, name: str) -> list[dict[str, Any]]:
+    """The state called `name` of every rank that has one in the checkpoint in `folder`. Raises RunError."""
+    known = [_read(folder, int(found[1])) for file in manifest.files if (found := _FILE.fullmatch(file))]
+    return [state[name] for state in known if name in state]
 
 
 def _read(folder: Path, rank: int) -> dict[str, Any]:

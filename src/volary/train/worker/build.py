@@ -16,7 +16,7 @@ from volary.train.member.requests import RunRequests
 from volary.train.model import TrainedNetwork
 from volary.train.recording.histograms import Histograms
 from volary.train.state.progress import Progress
-from volary.train.state.rank_state import RESIDUALS
+from volary.train.state.rank_state import RESIDUALS, STREAMS
 from volary.train.state.seeds import seed_all
 from volary.train.strategies.contribution import StepSettings
 from volary.train.strategies.strategy_state import StrategyState
@@ -86,7 +86,7 @@ def assemble(
             own.part,
             network,
             {**data.parts(), "best": best, "ways": state, "outer": state.outer, **judged},
-            {RESIDUALS: state, **replica.own},
+            {RESIDUALS: state, STREAMS: data.streams, **replica.own},
             Progress(data.feed, best, update.plateau, lambda text: recorder.event("warning", text=text)),
             updates_locally=consistency.at(0, 0.0).updates,
         ),

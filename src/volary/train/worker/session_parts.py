@@ -13,7 +13,7 @@ from volary.train.agreement.first_state import DeferredTensors
 from volary.train.agreement.votes import Agreed
 from volary.train.recovery.kept_state import KeptState
 from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, optimizer_file
-from volary.train.state.rank_state import HELD, PRECISION, PerWorkerState, rank_states
+from volary.train.state.rank_state import HELD, PRECISION, STREAMS, PerWorkerState, rank_states, states_of_all
 from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
@@ -187,6 +187,8 @@ class SessionParts:
         if self._holdings.draws_as != self._saver.rank:
             drawn = rank_states(folder, manifest, self._holdings.draws_as, self._saver.size)[0]
         self._restore_own(states, drawn)
+        if manifest.world_size != self._saver.size:  # each stream was another rank's
+            self._own[STREAMS].restore_rank(states_of_all(folder, manifest, STREAMS))
 
     def _spread(self, parts: Mapping[str, Stateful], shared: Mapping[str, Any] | None) -> None:
         """Give `parts` their states. shared: what all ranks hold alike; None: rank 0 has it, and sends it."""
