@@ -40,7 +40,7 @@ class GraphModule(nn.Module):
                 self._paths[layer.name, phase] = path
                 if path not in made:
                     made[path] = layer
-                    _put(self, path, layer, layer.kind.build(tuple(shapes[edge] for edge in wired.reads)))
+                    _put(self, path, layer, _built(layer, tuple(shapes[edge] for edge in wired.reads)))
         for path, layer in made.items():
             layer.kind.fill(self.get_submodule(path))
         _share(self, made)
@@ -114,6 +114,15 @@ class GraphModule(nn.Module):
         plan.reverse()
         self._plans[phase, fed, fetched] = plan
         return plan
+
+
+def _built(layer: NamedLayer, given: tuple[Shape, ...]) -> nn.Module:
+    """The module of a layer for such inputs. Raises SessionError if there is no memory, or no number, of that size."""
+    try:
+        return layer.kind.build(given)
+    except RuntimeError as error:
+        sentence = f"cannot be made for inputs {list(map(list, given))}: {str(error).splitlines()[0]}"
+        raise SessionError([Problem(layer.place, f"layer {layer.name!r}", sentence)]) from None
 
 
 def _put(root: nn.Module, path: str, layer: NamedLayer, module: nn.Module) -> None:

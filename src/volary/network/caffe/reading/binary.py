@@ -29,9 +29,7 @@ class _Reader:
         """The message; those in it are as deep as the table, which has no circle."""
         found, known = CaffeMessage(name), kind(name).numbers
         for number, wire, value in fields(content):
-            self._values += 1
-            if self._values > MOST_VALUES:
-                raise ValueError(f"more than {MOST_VALUES:,} values")
+            self._count(1)
             if (one := known.get(number)) is not None:
                 found.add(one.name, *self._read(one, wire, value))
         for key, values in found.values.items():
@@ -58,17 +56,20 @@ class _Reader:
 
     def _packed(self, one: FieldRow, value: memoryview) -> list[Any]:
         if one.type in FLOATS:
-            self._values += len(value) // 4
+            self._count(len(value) // 4)
             return [number for (number,) in struct.iter_unpack("<f", value[: len(value) // 4 * 4])]
         found: list[Any] = []
         place = 0
         while place < len(value):
             number, place = varint(value, place)
             found += self._number(one, number)
-            self._values += 1
-            if self._values > MOST_VALUES:
-                raise ValueError(f"more than {MOST_VALUES:,} values")
+            self._count(1)
         return found
+
+    def _count(self, values: int) -> None:
+        self._values += values
+        if self._values > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values")
 
     @staticmethod
     def _number(one: FieldRow, value: int) -> list[Any]:

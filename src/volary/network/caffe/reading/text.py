@@ -16,6 +16,7 @@ from volary.network.caffe.schema.table import ARRAYS, FLOATS, INTEGERS, FieldRow
 MOST_BYTES = 4 * 2**20  # of a file: the largest published networks have a tenth of it
 MOST_VALUES = 50_000
 MOST_DEPTH = 50
+MOST_SHOWN = 60  # characters of a value or a name, in a message
 _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r\f\v\n]++|\#[^\n]*+)++)
     |(?P<number>(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fF]?)(?![\w.]))|(?P<word>[A-Za-z_][\w./-]*)
@@ -80,10 +81,10 @@ class _Parser:
             if token.kind == "end":
                 raise self._error(f"the file ends where {closing!r} is missing", token)
             if token.kind != "word":
-                raise self._error(f"{token.text!r} where a field's name is expected", token)
+                raise self._error(f"{_shown(token)} where a field's name is expected", token)
             field = known.get(token.text)
             if found and field is None:
-                self._problems.ignore(f"field {token.text!r} is unknown in {found.kind}", token.line)
+                self._problems.ignore(f"field {_shown(token)} is unknown in {found.kind}", token.line)
             self._field(found if field else None, field, token, depth)
             if self._next.text in (",", ";") and self._next.kind == "mark":
                 self._take()
@@ -97,16 +98,14 @@ class _Parser:
             while not self._accept("]"):
                 self._value(found, field, name, depth, colon=True)
                 if not self._accept(",") and self._next.text != "]":
-                    raise self._error(f"{self._next.text!r} where ',' or ']' is expected", self._next)
+                    raise self._error(f"{_shown(self._next)} where ',' or ']' is expected", self._next)
         else:
             self._value(found, field, name, depth, colon=colon)
 
     def _value(
         self, found: CaffeMessage | None, field: FieldRow | None, name: _Token, depth: int, *, colon: bool
     ) -> None:
-        self._values += 1
-        if self._values > MOST_VALUES:
-            raise self._error(f"has more than {MOST_VALUES:,} values", name)
+        self._count(name)
         message = field is not None and is_message(field.type)
         token = self._take()
         if token.kind == "mark" and token.text in _CLOSING:
@@ -118,9 +117,9 @@ class _Parser:
                 found.add(name.text, inner, line=name.line)
             return
         if message:
-            raise self._error(f"{token.text!r} where '{{' is expected: {name.text} is a message", token)
+            raise self._error(f"{_shown(token)} where '{{' is expected: {name.text} is a message", token)
         if not colon:
-            raise self._error(f"{token.text!r} where ':' is expected after {name.text}", token)
+            raise self._error(f"{_shown(token)} where ':' is expected after {_cut(name.text)}", token)
         value = self._scalar(token)
         if found and field:
             found.add(name.text, self._typed(field, value, token), line=name.line)
@@ -131,15 +130,16 @@ class _Parser:
             follows = self._take()
             if follows.kind == "number" or follows.text.lower() in ("inf", "infinity", "nan"):
                 return replace(token, kind="number", text=f"-{follows.text}")
-            raise self._error(f"{follows.text!r} where a number is expected after '-'", follows)
+            raise self._error(f"{_shown(follows)} where a number is expected after '-'", follows)
         if token.kind == "string":
             text = self._unescaped(token)
             while self._next.kind == "string":
+                self._count(self._next)
                 text += self._unescaped(self._take())
             return replace(token, text=text)
         if token.kind in ("number", "word"):
             return token
-        shown = "the file ends" if token.kind == "end" else repr(token.text)
+        shown = "the file ends" if token.kind == "end" else _shown(token)
         raise self._error(f"{shown} where a value is expected", token)
 
     @staticmethod
@@ -159,8 +159,13 @@ class _Parser:
     def _typed(self, field: FieldRow, token: _Token, place: _Token) -> Any:
         value = _converted(field, token)
         if value is None:
-            raise self._error(f"{field.name} is {token.text!r}; accepted: {_accepted(field)}", place)
+            raise self._error(f"{field.name} is {_shown(token)}; accepted: {_accepted(field)}", place)
         return value
+
+    def _count(self, token: _Token) -> None:
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise self._error(f"has more than {MOST_VALUES:,} values", token)
 
     def _accept(self, mark: str) -> bool:
         if self._next.kind == "mark" and self._next.text == mark:
@@ -193,6 +198,14 @@ class _Parser:
 
     def _error(self, sentence: str, token: _Token) -> SettingError:
         return SettingError(f"{self._problems.file}:{token.line}:{token.column}: {sentence}")
+
+
+def _shown(token: _Token) -> str:
+    return repr(_cut(token.text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def _converted(field: FieldRow, token: _Token) -> Any:

@@ -12,6 +12,7 @@ from volary.network.caffe.weights.blob import Blob
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MOST_VALUES = 2**31  # of a blob
+MOST_COMPRESSED = 100  # times smaller than in memory; Caffe itself compresses nothing
 Value = TypeVar("Value", int, str)
 
 
@@ -19,7 +20,8 @@ def blobs_in_hdf5(file: Path) -> dict[str, list[Blob]]:
     """The blobs of each layer. Raises SettingError without h5py, or if the file is not as Caffe writes it."""
     with opened(file) as content:
         layers = group_of(content, "data", file)
-        return {name: blobs(group, f"{file}: layer {name!r}: blob") for name, group in layers.items() if len(group)}
+        groups = {name: group_of(layers, name, file) for name in layers}
+        return {name: blobs(group, f"{file}: layer {name!r}: blob") for name, group in groups.items() if len(group)}
 
 
 @contextmanager
@@ -32,12 +34,12 @@ def opened(file: Path) -> Iterator[Any]:
     try:
         with h5py.File(file, "r") as content:
             yield content
-    except (OSError, RuntimeError, KeyError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:  # what h5py makes of damaged files
         raise SettingError(f"{file}: is no HDF5 file that can be read ({str(error).splitlines()[0]})") from None
 
 
 def group_of(content: Any, name: str, file: Path) -> Any:
-    """A group of the file's root. Raises SettingError if there is none."""
+    """The group called `name` of a group. Raises SettingError if there is none."""
     import h5py
 
     found = content.get(name)
@@ -58,6 +60,9 @@ def blobs(group: Any, where: str) -> list[Blob]:
             raise SettingError(f"{where} {number} is not there, or has no numbers; accepted: 0, 1, ...")
         if data.size > MOST_VALUES or data.external or data.is_virtual:
             raise SettingError(f"{where} {number} has {data.size:,} values; accepted: up to {MOST_VALUES:,} here")
+        stored = data.id.get_storage_size() * (1 if data.chunks is None else MOST_COMPRESSED)
+        if stored < data.nbytes:
+            raise SettingError(f"{where} {number} has {data.size:,} values, and the file has fewer; accepted: all")
         found.append(Blob(tuple(data.shape), np.asarray(data, dtype="<f4").tobytes()))
     return found
 

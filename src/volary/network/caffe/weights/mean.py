@@ -25,9 +25,9 @@ def read_mean(file: Path) -> NDArray[numpy.float32]:
 
     if bytes(content_of(file)[: len(_NUMPY)]) == _NUMPY:
         try:
-            found = np.load(file, allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise SettingError(f"{file}: is no array of numbers ({error})") from None
+            found = np.load(file, mmap_mode="r", allow_pickle=False)  # as large as the file at most
+        except Exception as error:  # numpy parses the header as Python, with whatever that raises
+            raise SettingError(f"{file}: is no array of numbers ({str(error).splitlines()[0][:200]})") from None
         found = found.astype(np.float32) if found.dtype.kind in "fiu" else found.reshape(-1)[:0]
     else:
         try:
