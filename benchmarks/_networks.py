@@ -150,7 +150,8 @@ class _Mixed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, patches, width)."""
         y = self.norm(x)
-        return x + (self.body(y.transpose(1, 2)).transpose(1, 2) if self.of_patches else self.body(y))
+        mixed: Tensor = self.body(y.transpose(1, 2)).transpose(1, 2) if self.of_patches else self.body(y)
+        return x + mixed
 
 
 class _Transposed(nn.Module):

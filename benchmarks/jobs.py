@@ -21,7 +21,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import psutil
 
@@ -35,6 +37,7 @@ from volary.run.directory import RunDirectory
 from volary.run.lock import RunLock
 from volary.run.machine.cores import cores_here
 
+Value = TypeVar("Value")
 VOLARY = [sys.executable, "-m", "volary"]
 ALL_CORES = f"--cores={len(cores_here())}"
 SESSION = """\
@@ -110,7 +113,7 @@ def _start(options: Options) -> Row:
         alone = _ended(f"alone-{number}", first_step=True) - began
         for name in ("first", "next"):
             _submit(f"run.name={name}-{number}", ALL_CORES)
-        _until(lambda name=f"next-{number}": _state(name) == "finished")
+        _until(partial(_is_finished, f"next-{number}"))
         queued = _ended(f"next-{number}", first_step=True) - _ended(f"first-{number}")
         print(f"  start: {queued:.2f} s from the end of the run before, {alone:.2f} s from a command")
         found.append(queued - alone)
@@ -122,10 +125,10 @@ def _preempt(options: Options) -> Row:
     steps = 400 if options.quick else 1600
     _submit("run.name=long", ALL_CORES, f"train.steps={steps}", "checkpoint.every=100 steps", "network=lenet")
     for number in range(1, 5):
-        _until(lambda least=number * steps // 6: _steps("long") >= least)
+        _until(partial(_has_done, "long", number * steps // 6))
         _submit(f"run.name=dear-{number}", ALL_CORES, "--priority", "1")
-        _until(lambda name=f"dear-{number}": _state(name) == "finished")
-    _until(lambda: _state("long") == "finished")
+        _until(partial(_is_finished, f"dear-{number}"))
+    _until(partial(_is_finished, "long"))
     with RunReader(RunDirectory("runs/long")) as reader:
         stopped = [int(event.data["step"]) for event in reader.events(kind="stopped")]
         resumed = [int(event.data["from_step"]) for event in reader.events(kind="resumed")]
@@ -148,7 +151,7 @@ def _made(name: str) -> RunDirectory:
     return RunDirectory.create(Path("runs").absolute(), name, "it", SESSION)
 
 
-def _add(table: QueueTable, number: int, demand: Demand | None = None, **more: object) -> None:
+def _add(table: QueueTable, number: int, demand: Demand | None = None, **more: Any) -> None:
     run = Path("runs").absolute() / f"waiting-{number}"
     for part in ("checkpoints", "logs", "verdicts", "results"):  # by which it is known for a run
         (run / part).mkdir(parents=True)
@@ -159,14 +162,14 @@ def _submit(*arguments: str) -> None:
     subprocess.run([*VOLARY, "submit", "session.yaml", *arguments], check=True, capture_output=True)
 
 
-def _state(name: str) -> str:
+def _is_finished(name: str) -> bool:
     with RunReader(RunDirectory(f"runs/{name}")) as reader:
-        return reader.state()
+        return reader.state() == "finished"
 
 
-def _steps(name: str) -> int:
+def _has_done(name: str, steps: int) -> bool:
     with RunReader(RunDirectory(f"runs/{name}")) as reader:
-        return reader.last_step()
+        return reader.last_step() >= steps
 
 
 def _ended(name: str, *, first_step: bool = False) -> float:
@@ -185,7 +188,7 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _until(condition: Callable[[], object]) -> object:
+def _until(condition: Callable[[], Value]) -> Value:
     end = time.monotonic() + WAIT_S
     while not (value := condition()):
         if time.monotonic() > end:
