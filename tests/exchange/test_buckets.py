@@ -193,3 +193,35 @@ def test_removed_buckets_let_go_of_the_parameters(module):
     backward(module)
     assert left == []
     assert module[0].weight.grad is not None
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+@pytest.mark.parametrize("weight", [1.0, 0.3, 0.0])
+def test_small_gradients_that_enter_together_have_the_bits_of_those_that_enter_one_by_one(
+    module, passes, weight, monkeypatch
+):
+    monkeypatch.setattr("volary.exchange.gradients.buckets.MOST_TOGETHER", 3)
+    batches = torch.randn(passes, 2, 3)
+    found = []
+    for small_bytes in (2**14, -1):
+        monkeypatch.setattr("volary.exchange.gradients.buckets.SMALL_BYTES", small_bytes)
+        buckets = buckets_of(module, passes=passes, weight=lambda: weight, bucket_mb=25)
+        for bucket in buckets.all:
+            bucket.contribution.fill_(9.0)  # of the step before
+        for batch in batches:
+            module(batch).square().sum().backward()
+            assert [parameter.grad for parameter in module.parameters()] == [None] * 4
+        assert closed(buckets) == []
+        found.append([slot.agreed.clone() for slot in buckets.slots])
+        assert any(gradient.any() for gradient in found[-1]) == (weight > 0)
+        buckets.remove()
+        module.zero_grad()
+    for together, one_by_one in zip(*found, strict=True):
+        assert torch.equal(together, one_by_one)
+
+
+def test_a_small_gradient_that_is_not_a_number_leaves_nothing_where_nothing_counts(module):
+    buckets = buckets_of(module, weight=lambda: 0.0, bucket_mb=25)
+    (module(torch.ones(2, 3)).sum() * torch.nan).backward()
+    closed(buckets)
+    assert not any(slot.agreed.any() for slot in buckets.slots)

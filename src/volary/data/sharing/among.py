@@ -49,7 +49,8 @@ class Among:
 
     def share(self, total: int, whole: int) -> slice:
         """This worker's, of a batch of so many samples. whole: those of a full batch."""
-        return self.own.of(total, whole if self.pairs() else 0)
+        single = total < 2 * self.own.count  # somebody may get one
+        return self.own.of(total, whole if single and self.pairs() else 0)
 
 
 STAND_IN = 2  # times a sample is in a batch whose rows are left out

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
-from volary.exchange.gradients.buckets import before_bucket
+from volary.exchange.gradients.accumulation_hooks import before_bucket
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.gradients.plain_layers import only_looks
 

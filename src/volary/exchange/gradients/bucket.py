@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from volary.exchange.gradients.factor_sums import FactorMemory
@@ -34,10 +35,10 @@ class ParameterGate:
 class ParameterSlot:
     """One parameter's place in a bucket: `view` for what it contributes, `agreed` for what comes back, in its shape.
 
-    chunks: what its values travel in. left: backward passes of this step that have not reached it yet. users: how many
-    ranks had a gradient for it, once that is agreed. written: its layer wrote this pass's gradient in place, on top of
-    earlier passes'. alone: so it was in the last step, and nothing was added to it. departed: its chunks left while
-    backward wrote them.
+    start: the place of its first value in the bucket. chunks: what its values travel in. left: backward passes of
+    this step that have not reached it yet. users: how many ranks had a gradient for it, once that is agreed.
+    written: its layer wrote this pass's gradient in place, on top of earlier passes'. alone: so it was in the last
+    step, and nothing was added to it. departed: its chunks left while backward wrote them.
     """
 
     __slots__ = (
@@ -50,13 +51,15 @@ class ParameterSlot:
         "name",
         "number",
         "parameter",
+        "start",
         "users",
         "view",
         "written",
     )
 
-    def __init__(self, name: str, number: int, parameter: Parameter, view: Tensor, agreed: Tensor) -> None:
+    def __init__(self, name: str, number: int, parameter: Parameter, view: Tensor, agreed: Tensor, start: int) -> None:
         self.name, self.number, self.parameter, self.view, self.agreed = name, number, parameter, view, agreed
+        self.start = start
         self.chunks: list[Chunk] = []
         self.gate = ParameterGate(name)
         self.left = self.users = 0
@@ -141,13 +144,15 @@ class Bucket:
         self._users, results = plan.pieces(memory.agreed)
         if memory.head is not None:
             self._users = memory.head[: len(plan.parameters)]
+        starts = accumulate((view.numel() for view in views[:-1]), initial=plan.head)
         self.slots = [
-            ParameterSlot(name, number, parameter, laid_out_as(parameter, view), laid_out_as(parameter, result))
-            for number, ((name, parameter), view, result) in enumerate(
-                zip(plan.parameters, views, results, strict=True)
+            ParameterSlot(name, number, parameter, laid_out_as(parameter, view), laid_out_as(parameter, result), start)
+            for number, ((name, parameter), view, result, start) in enumerate(
+                zip(plan.parameters, views, results, starts, strict=True)
             )
         ]
         self.chunks: list[Chunk] = []
+        self._found: list[float] = []  # each slot's users in the newest step
         self.begun = False
 
     def begin(self) -> None:
@@ -158,8 +163,11 @@ class Bucket:
 
     def arrived(self) -> None:
         """Note that its head is agreed: each slot knows its users."""
-        for slot, users in zip(self.slots, self._users.real.tolist(), strict=True):
-            slot.users = round(users)
+        found = self._users.real.tolist()
+        if found != self._found:
+            self._found = found
+            for slot, users in zip(self.slots, found, strict=True):
+                slot.users = round(users)
 
     def deliver(self) -> None:
         """Give each parameter the gradient that was agreed; none to one that no rank used, as on one device."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from volary.errors import SettingError
+from volary.exchange.gradients.accumulation_hooks import when_accumulated
 from volary.exchange.gradients.bucket import Bucket, Chunk, ParameterSlot
 from volary.exchange.gradients.plan import BucketPlan
 
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
 
     from volary.comm.sums.route import Memory
     from volary.exchange.gradients.factor_payload import Payload
+
+SMALL_BYTES = 2**14  # of a gradient for which a call of its own takes longer than to copy it
+MOST_TOGETHER = 64  # small gradients that wait for each other at most: they are still in the core's cache
 
 
 class Buckets:
@@ -75,8 +77,9 @@ class Gradients(Buckets):
         super().__init__(plans, memory, chunk_mb=chunk_mb, private=private)
         self.passes, self.ready, self.weight, self._frozen = passes, ready, weight, frozen
         self.in_backward = False
+        self._together: list[tuple[ParameterSlot, Tensor]] = []  # small gradients of a last pass
         self._hooks = [
-            _when_accumulated(
+            when_accumulated(
                 slot.parameter, self._arrival_at(slot) if bucket.payload is None else _beside(slot, bucket.payload)
             )
             for bucket in self.all
@@ -94,13 +97,12 @@ class Gradients(Buckets):
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise SettingError(f"{name} was frozen when training began; accepted: trainable then, frozen later")
+        self._take_together()
         missing = []
         for bucket in self.all:
             if bucket.payload is not None:
                 missing += self._close_factors(bucket, bucket.payload)
-        for slot in self.slots:
-            if slot.chunks[0].bucket.payload is not None:
-                continue
+        for slot in [slot for slot in self.slots if slot.left and slot.chunks[0].bucket.payload is None]:
             if slot.left == self.passes and slot.parameter.grad is not None and not self._taken_alone:
                 self._take(slot)
             elif slot.left == self.passes:
@@ -109,14 +111,14 @@ class Gradients(Buckets):
                 bucket.used[slot.number] = 0
                 slot.view.zero_()
                 missing.append(slot)
-            if slot.left:
-                self._filled(slot)
+            self._filled(slot)
         self._open()
         self.in_backward = False
         return missing
 
     def drop(self, cleared: Container[int]) -> None:
         """Let go of what earlier passes of this step left of parameters with these ids. Raises SettingError."""
+        self._take_together()
         for bucket in self.all:
             own = [slot for slot in bucket.slots if id(slot.parameter) in cleared]
             if own and bucket.payload is not None:
@@ -155,9 +157,10 @@ class Gradients(Buckets):
 
     def part_written(self, chunk: Chunk) -> None:
         """One parameter's values in `chunk` are final, written where they travel from."""
-        chunk.bucket.begin()
         chunk.unfilled -= 1
         if not chunk.unfilled:
+            chunk.bucket.begin()
+            self._take_together()
             self.ready(chunk)
 
     def form_one_by_one(self) -> None:
@@ -209,7 +212,40 @@ class Gradients(Buckets):
             if slot.left == 0:
                 self._filled(slot)
 
-        return arrived
+        view, chunk, together = slot.view, slot.chunks[0], self._together
+        if len(slot.chunks) > 1 or view.numel() * view.element_size() > SMALL_BYTES:
+            return arrived
+
+        def small_arrived(parameter: Tensor) -> None:
+            gradient = parameter.grad
+            if slot.left != 1 or gradient is None or gradient.is_sparse:
+                arrived(parameter)
+                return
+            parameter.grad, slot.left = None, 0
+            together.append((slot, gradient))
+            if len(together) == MOST_TOGETHER:
+                self._take_together()
+            self.part_written(chunk)
+
+        return small_arrived
+
+    @torch.no_grad()
+    def _take_together(self) -> None:
+        """Move small gradients into their slots, in one call for all. Each has had its earlier passes."""
+        if not self._together:
+            return
+        slots, gradients = (list(one) for one in zip(*self._together, strict=True))
+        self._together.clear()
+        views, weight = [slot.view for slot in slots], self.weight()
+        if not weight:  # without anything that counts: whatever was computed, NaN too
+            if self.passes == 1:
+                torch._foreach_zero_(views)
+        elif self.passes > 1:
+            torch._foreach_add_(views, gradients, alpha=weight)
+        else:
+            torch._foreach_copy_(views, gradients)
+            for values in _in_one_piece(slots) if weight != 1.0 else ():
+                values.mul_(weight)
 
     def _expect(self, slot: ParameterSlot) -> None:
         if slot.left == 0:
@@ -257,6 +293,17 @@ class Gradients(Buckets):
             torch.mul(gradient, weight, out=slot.view)
 
 
+def _in_one_piece(slots: Sequence[ParameterSlot]) -> Iterator[Tensor]:
+    """What slots contribute, flat; of those that follow each other in a bucket, as they mostly come, at once."""
+    first, end = slots[0], slots[0].start
+    for slot in slots:
+        if slot.start != end or slot.chunks[0] is not first.chunks[0]:
+            yield first.chunks[0].bucket.contribution[first.start : end]
+            first = slot
+        end = slot.start + slot.view.numel()
+    yield first.chunks[0].bucket.contribution[first.start : end]
+
+
 def _beside(slot: ParameterSlot, payload: Payload) -> Callable[[Tensor], None]:
     """Takes what comes to a parameter beside its layer's factors: zeros alone, which a loss without samples gives."""
 
@@ -274,34 +321,3 @@ def _refuse_unless_zero(slot: ParameterSlot) -> None:
             f"{slot.name} has a gradient beside the factors of its layer (it is used elsewhere too, or under autocast, "
             "or its last gradient was not cleared); accepted: another codec than factors for it"
         )
-
-
-def before_bucket(parameter: Tensor, call: Callable[[Tensor], None]) -> RemovableHandle:
-    """Call it when the parameter, of any shape, has its gradient, before a bucket that is made later takes that."""
-    if not parameter._post_accumulate_grad_hooks:
-        parameter._post_accumulate_grad_hooks = _WithLast()
-    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(call)
-    return handle
-
-
-def _when_accumulated(parameter: Parameter, call: Callable[[Tensor], None]) -> RemovableHandle:
-    """Call it when the parameter has its gradient, after all other hooks: they are to see it, and a bucket takes it."""
-    hooks = parameter._post_accumulate_grad_hooks
-    if not hooks:
-        hooks = parameter._post_accumulate_grad_hooks = _WithLast()
-    handle = RemovableHandle(hooks)
-    if isinstance(hooks, _WithLast):
-        hooks.last = handle.id
-    hooks[handle.id] = call
-    return handle
-
-
-class _WithLast(OrderedDict[int, Callable[["Tensor"], None]]):
-    """A parameter's hooks, of which that with the id `last` stays the last."""
-
-    last = -1
-
-    def __setitem__(self, number: int, hook: Callable[[Tensor], None]) -> None:
-        super().__setitem__(number, hook)
-        if number != self.last and self.last in self:
-            super().__setitem__(self.last, self.pop(self.last))

@@ -130,6 +130,7 @@ class ContributionBuffers(Generic[Kind]):
         self.links_per_s = bytes_per_s * ranks / (ranks - 1) if bytes_per_s else None
         place = {id(parameter): number for number, (_, parameter) in enumerate(everyone)}
         self.slots = sorted(self.buckets.slots, key=lambda slot: place[id(slot.parameter)])  # as forward uses them
+        self._shared = [slot for slot in self.buckets.slots if slot.chunks[0].bucket.representation.travels]
         self._seen = deque[tuple[ParcelTimes, int]](maxlen=2 * len(self.buckets.chunks))
         parts = named_modules(module)
         self._compiled = any(map(is_compiled, module.modules()))
@@ -224,8 +225,7 @@ class ContributionBuffers(Generic[Kind]):
 
         They counted as zero there; those that no rank used were not updated, as on one device.
         """
-        shared = [slot for slot in self.buckets.slots if slot.chunks[0].bucket.representation.travels]
-        missing = [slot for slot in shared if slot.users < busy and slot.name not in self._told]
+        missing = [slot for slot in self._shared if slot.users < busy and slot.name not in self._told]
         self._told |= {slot.name for slot in missing}
         if self.group.leads:
             for users in sorted({slot.users for slot in missing}):

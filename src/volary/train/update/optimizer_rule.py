@@ -86,19 +86,27 @@ class SliceOptimizer:
 
         scale: factor of the sums. clip: of what their clipped values are. in_place: they may be written to.
         """
-        if self._clip_value is None:
-            scale, clip = scale * clip, 1.0
         bound = self._clip_value
-        for values, gradient in zip(self._values, gradients, strict=True):
-            if gradient is not None:
-                gradient = _shaped_as(values, gradient)
-            if gradient is not None and scale != 1.0:
-                gradient = gradient.mul_(scale) if in_place else gradient * scale
-            if gradient is not None and bound is not None:
-                gradient = gradient.clamp_(-bound, bound) if in_place else gradient.clamp(-bound, bound)
-            if gradient is not None and clip != 1.0:
-                gradient = gradient.mul_(clip) if in_place else gradient * clip
-            values.grad = gradient
+        if bound is None:
+            scale, clip = scale * clip, 1.0
+        taken = [
+            None if gradient is None else _shaped_as(values, gradient)
+            for values, gradient in zip(self._values, gradients, strict=True)
+        ]
+        own = [gradient for gradient in taken if gradient is not None]
+        if own and (scale != 1.0 or bound is not None):
+            if in_place:
+                torch._foreach_mul_(own, scale)
+            else:
+                own = list(torch._foreach_mul(own, scale))
+        if bound is not None:
+            for gradient in own:
+                gradient.clamp_(-bound, bound)
+        if own and clip != 1.0:
+            torch._foreach_mul_(own, clip)
+        changed = iter(own)
+        for values, one in zip(self._values, taken, strict=True):
+            values.grad = None if one is None else next(changed)
 
     def step(self, factor: float, by: Callable[[Optimizer], object] | None = None) -> None:
         """Update by the gradients that were taken, and let go of them.

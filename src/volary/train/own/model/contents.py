@@ -53,9 +53,9 @@ class Contents:
         """Say what layers or parameters have changed; "" if none have. A parameter that was frozen has not."""
         for part, children, own in self._parts:
             # a dictionary's own values: one that waits for parameters is not to wait here
-            if list(map(id, dict.values(part._modules))) != children:
+            if (children or part._modules) and list(map(id, dict.values(part._modules))) != children:
                 return f"{self._name(part)} has other layers"
-            if list(map(id, dict.values(part._parameters))) != own:
+            if (own or part._parameters) and list(map(id, dict.values(part._parameters))) != own:
                 return f"{self._name(part)} has other parameters"
         for parameter in self._frozen:
             if parameter.requires_grad:

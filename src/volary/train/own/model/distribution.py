@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
-from volary.exchange.gradients.buckets import before_bucket
+from volary.exchange.gradients.accumulation_hooks import before_bucket
 from volary.naming import named_parameters
 from volary.train.agreement.first_state import DeferredTensors, agree_on_network
 from volary.train.own.early.early_steps import EarlySteps
