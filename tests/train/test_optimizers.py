@@ -56,6 +56,7 @@ OURS = [
     ("lars", {}),
     ("lbfgs", {"history_size": 3}),
     ("muon", {"lr": 0.01}),
+    ("signum", {"weight_decay": 0.1}),
 ]
 every_rule = pytest.mark.parametrize(("name", "settings"), CASES, ids=lambda value: str(value))
 
@@ -107,6 +108,21 @@ def test_names_and_defaults_are_torchs(name):
     for field in fields(ROOM.load(name)):
         if (name, field.name) != ("sgd", "lr"):  # torch: 0.001
             assert field.default == theirs[field.name].default, field.name
+
+
+@pytest.mark.parametrize("settings", [{"momentum": 0.0}, {}, {"momentum": 0.5, "weight_decay": 0.1}], ids=str)
+def test_signum_moves_each_value_by_the_rate_against_the_sign_of_its_average(settings):
+    rule, own = ROOM.load("signum")(lr=0.01, **settings), parameters()
+    optimizer, expected = rule.build(own), [one.detach().clone() for one in own]
+    averages = [torch.zeros_like(one) for one in own]
+    for rate in (0.01, 0.01, 0.002):
+        optimizer.param_groups[0]["lr"] = rate
+        steps(optimizer, own, 1, first=int(1000 * rate))
+        for number, one in enumerate(own):
+            averages[number] = rule.momentum * averages[number] + (1 - rule.momentum) * one.grad
+            decayed = rule.weight_decay * expected[number]
+            expected[number] = expected[number] - rate * (averages[number].sign() + decayed)
+    torch.testing.assert_close([one.detach() for one in own], expected)
 
 
 @pytest.mark.parametrize("adjust", ["match_rms_adamw", "original"])
@@ -186,6 +202,7 @@ def test_parameters_that_fusing_does_not_take_are_updated_too():
         ("muon", {"ns_steps": 0}, "ns_steps is 0; accepted: from 1 to 99"),
         ("nadam", {"momentum_decay": -1.0}, "momentum_decay is -1; accepted: 0 or more"),
         ("radam", {"lr": -1.0}, "lr is -1; accepted: above 0"),
+        ("signum", {"momentum": 1.0}, "momentum is 1; accepted: from 0 to below 1"),
         ("rprop", {"etas": (1.2, 0.5)}, "etas is [1.2, 0.5]; accepted: one from above 0 to below 1, and one above 1"),
         ("rprop", {"step_sizes": (2.0, 1.0)}, "step_sizes is [2.0, 1.0]; accepted: two above 0, the smaller first"),
     ],

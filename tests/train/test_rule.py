@@ -38,6 +38,7 @@ RULES = [
     ("nadam", {"weight_decay": 0.01}),
     ("radam", {"decoupled_weight_decay": True, "weight_decay": 0.01}),
     ("rprop", {}),
+    ("signum", {"weight_decay": 0.01}),
     ("caffe_sgd", {"momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
 ]
 every_rule = pytest.mark.parametrize(("name", "own"), RULES, ids=str)
