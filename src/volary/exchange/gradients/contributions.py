@@ -10,7 +10,6 @@ import torch
 from volary.exchange.gradients.buckets import Buckets, Gradients
 from volary.exchange.gradients.factor_hooks import send_factors
 from volary.exchange.gradients.row_blocks import write_as_usual, write_in_place
-from volary.naming import named_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,39 +51,17 @@ class Contributions(Protocol):
 
 
 class PushedGradients:
-    """See `Contributions`; for the rest see `Gradients`. in_place: layers may be made to write where buckets lie.
+    """See `Contributions`. in_place: layers of `module` may be made to write where buckets lie.
 
     What backward makes after `forget` is dropped, up to the next `begin`.
     """
 
     lazy = True
 
-    def __init__(
-        self,
-        module: nn.Module,
-        plans: Sequence[BucketPlan],
-        memory: Sequence[Memory],
-        ready: Callable[[Chunk], None],
-        *,
-        chunk_mb: float,
-        passes: int,
-        private: bool = False,
-        in_place: bool = True,
-        weight: Callable[[], float] = lambda: 1.0,
-    ) -> None:
-        self._ready = ready
-        self.buckets = Gradients(
-            plans,
-            memory,
-            [(name, parameter) for name, parameter in named_parameters(module) if not parameter.requires_grad],
-            chunk_mb=chunk_mb,
-            private=private,
-            passes=passes,
-            ready=ready,
-            weight=weight,
-        )
-        written = write_in_place(module, self.buckets) if in_place else ()
-        self._changed = [*written, *send_factors(module, self.buckets)]
+    def __init__(self, module: nn.Module, buckets: Gradients, *, in_place: bool = True) -> None:
+        self._ready, self.buckets = buckets.ready, buckets
+        written = write_in_place(module, buckets) if in_place else ()
+        self._changed = [*written, *send_factors(module, buckets)]
 
     def begin(self) -> None:
         if self.buckets.ready is not self._ready:

@@ -13,6 +13,7 @@ import torch
 from volary.comm.sums.route import BufferShape
 from volary.exchange._base import KeeperCallbacks
 from volary.exchange.choice.bucketing import plan
+from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.contributions import (
     Contributions,
     PushedDifferences,
@@ -237,20 +238,21 @@ def gradients(
     settings: StrategySettings, representations: Mapping[str, Representation], group: Group
 ) -> ContributionBuffers[PushedGradients]:
     """Gradients, which leave as backward makes them; for the rest see `ContributionBuffers`. A collective call."""
-    passes, private, weight = settings.steps.passes, settings.private, settings.steps.weight
+    weight = settings.steps.weight
 
     def made(plans: Sequence[BucketPlan], memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> PushedGradients:
-        return PushedGradients(
-            settings.module,
+        frozen = [(name, one) for name, one in named_parameters(settings.module) if not one.requires_grad]
+        buckets = Gradients(
             plans,
             memory,
-            ready,
+            frozen,
             chunk_mb=settings.strategy.bucket_mb,
-            passes=passes,
-            private=private,
-            in_place=weight is None and not settings.at_once,
+            private=settings.private,
+            passes=settings.steps.passes,
+            ready=ready,
             weight=weight or _whole,
         )
+        return PushedGradients(settings.module, buckets, in_place=weight is None and not settings.at_once)
 
     return ContributionBuffers(
         settings, representations, group, made, DelayedKeeper if settings.comm_setup.behind else None
