@@ -55,7 +55,8 @@ quick-tests: $(DEVELOPING)
 	@$(BIN)/pytest -q $(PARALLEL) -m "not slow and not gpu"
 
 test-all: lint types engines loggers
-	@$(BIN)/pytest -q $(PARALLEL)
+	@$(BIN)/pytest -q $(PARALLEL) -m "not gpu"
+	@$(BIN)/pytest -q -m gpu
 	@$(MAKE) --no-print-directory test-versions
 
 test-versions: .versions/oldest/.installed .versions/newest/.installed

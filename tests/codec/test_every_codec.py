@@ -130,6 +130,30 @@ def test_kernels_and_torch_operations_give_the_same(name, data):
     torch.testing.assert_close(other, once, rtol=1e-4, atol=1e-5 * most)
 
 
+@each
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("shape", [(1, 1), (1, 70_001), (40, 300)], ids=str)
+def test_on_a_gpu_it_gives_what_it_gives_on_a_cpu(name, shape):
+    codec, gpu = CODECS[name], torch.device("cuda")
+    if not codec.by_rows:
+        shape = (1, shape[0] * shape[1])
+    values, memories = values_of("normal", shape), [torch.zeros(codec.memory_values(*shape)) for _ in range(2)]
+    memories[1] = memories[1].to(gpu)
+    left = [torch.zeros(shape), torch.zeros(shape, device=gpu)]
+    for _ in range(3):
+        found = []
+        for residual, memory in zip(left, memories, strict=True):
+            frame = torch.zeros(codec.frame_bytes(*shape), dtype=torch.uint8, device=memory.device)
+            own = values.to(memory.device)
+            assert codec.encode_with_feedback(own, residual, frame, memory) is Encoded.WHOLE
+            out = torch.ones_like(own)
+            codec.add(frame, out)
+            found.append(out.cpu())
+        torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(left[1].cpu(), left[0], rtol=1e-4, atol=1e-4)
+
+
 @each_flat
 @KERNELS_MAY_COMPILE
 @given(data=some.data())

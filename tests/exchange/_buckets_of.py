@@ -16,7 +16,7 @@ from volary.exchange.gradients.plan import BucketPlan
 
 def buckets_of(module: nn.Module, left: list[int] | None = None, **more: Any) -> Gradients:
     """A bucket for each parameter, unless told. left: the chunks that have left, as they do."""
-    settings: dict[str, Any] = {"passes": 1, "weight": lambda: 1.0, "chunk_mb": 25, "private": False, **more}
+    settings: dict[str, Any] = {"passes": 1, "weight": lambda: 1.0, "chunk_mb": 25, **more}
     size_mb = settings.pop("bucket_mb", 1e-6)
     make_memory = settings.pop("memory", memory_of)
 

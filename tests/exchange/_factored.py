@@ -59,7 +59,6 @@ class Factored:
             memory,
             [],
             chunk_mb=1,
-            private=False,
             passes=passes,
             ready=lambda chunk: self.left.append(chunk.index),
             weight=weight,

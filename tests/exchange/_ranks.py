@@ -38,7 +38,6 @@ class Turns:
             memory,
             [],
             chunk_mb=25,
-            private=False,
             passes=1,
             ready=lambda chunk: self.exchange.push(chunk.index),
             weight=lambda: 1.0,

@@ -53,7 +53,6 @@ class Turns:
             memory,
             [],
             chunk_mb=25,
-            private=False,
             passes=1,
             ready=lambda _: None,
             weight=lambda: 1.0,

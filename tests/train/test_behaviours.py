@@ -50,8 +50,8 @@ def test_what_people_do_with_a_model_comes_to_the_same_on_two_workers(workers):
 
 
 @pytest.mark.slow  # torch's compiler takes its time
-def test_a_model_may_be_compiled_before_and_after(workers):
-    compare(workers, ["compiled_before_and_after"], {})
+def test_a_model_may_be_compiled_before_and_after_and_so_may_a_function_of_its_parts(workers):
+    compare(workers, ["compiled_before_and_after", "compiled_function"], {})
 
 
 @pytest.mark.slow  # the same over another route, and on three

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from _workers import alone
+from train._behaviours import copied_models
 from train._own_loops import as_a_session, network
 from train._own_served import (
     BATCH,
@@ -37,6 +38,7 @@ from train._own_workers import worker_in
 from train._served import served
 from train._training import session
 from train._user_code import points
+from train.test_own_loop import call as called
 from volary.data.reader import SamplePlaces
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
@@ -330,3 +332,19 @@ def test_an_optimiser_on_servers_does_what_the_workers_own_would(kind):
         served.apply(0, list(parts.values()), SliceUpdate(gradients, rates=rates))
     for part, values in parts.items():
         torch.testing.assert_close(values, trained[part.name].detach(), rtol=0, atol=0)
+
+
+def compiled_served(rank: int, world_size: int) -> dict[str, torch.Tensor] | None:
+    found = own_served(rank, world_size, copied_models.compiled_function, {"workers": 1})
+    return None if found is None else found.weights
+
+
+def compiled_alone(rank: int, world_size: int) -> Any:
+    return called(copied_models.compiled_function, rank, world_size, 0)[0]
+
+
+@pytest.mark.slow  # torch's compiler takes its time
+def test_a_function_that_is_compiled_reads_what_servers_have_updated(workers):
+    (alone,) = workers(1, compiled_alone)
+    for name, values in workers(2, compiled_served)[0].items():
+        torch.testing.assert_close(values, alone[name], rtol=0, atol=1e-9)

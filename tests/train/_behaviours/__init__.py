@@ -17,4 +17,4 @@ EQUAL: list[Loop] = [
     *copied_models.EQUAL,
 ]
 REFUSED = refused.REFUSED
-LOOPS = {loop.__name__: loop for loop in (*EQUAL, copied_models.compiled_before_and_after, *REFUSED)}
+LOOPS = {loop.__name__: loop for loop in (*EQUAL, *copied_models.COMPILED, *REFUSED)}

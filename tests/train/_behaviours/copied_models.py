@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from train._behaviours._learning import Loop, State, batches, learn, loss_of, sgd
@@ -51,12 +52,30 @@ def compiled_before_and_after(worker: Any) -> State:
     return {"before": found, "after": learn(worker, torch.compile(after, backend="aot_eager"), sgd(after), epochs=1)}
 
 
+def compiled_function(worker: Any) -> State:
+    """A function of the loop is compiled, which calls a part of the network, and reads parameters of another."""
+    model = network()
+
+    def scores(inputs: torch.Tensor) -> torch.Tensor:
+        return functional.linear(model[1](model[0](inputs)), model[2].weight, model[2].bias)
+
+    quick = torch.compile(scores, backend="eager")
+
+    def loss(_model: nn.Module, batch: Any) -> torch.Tensor:
+        return functional.cross_entropy(quick(batch[0]), batch[1])
+
+    optimizer = sgd(model)
+    worker.distribute(model, optimizer, early_update=True)
+    return learn(worker, model, optimizer, loss)
+
+
 def scripted(worker: Any) -> State:
     model = script(network())
     model, optimizer = worker.distribute(model, sgd(model))
     return learn(worker, model, optimizer)
 
 
+COMPILED: list[Loop] = [compiled_before_and_after, compiled_function]
 EQUAL: list[Loop] = [
     copied,
     scripted,

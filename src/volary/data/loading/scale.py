@@ -21,8 +21,14 @@ class Scale:
         return channels, height, width
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """Always new memory, in the order of its dimensions."""
+        """Always new memory, in the order of its dimensions, on the device of `batch`."""
         planes = batch.permute(0, 3, 1, 2)
         # in one go: twice as fast as channels first and values then
-        values = torch.empty(planes.shape).copy_(planes).mul_(self.scale)
-        return values if isinstance(self.shift, float) and self.shift == 0.0 else values.add_(self.shift)
+        values = torch.empty(planes.shape, device=planes.device).copy_(planes).mul_(_beside(planes, self.scale))
+        return (
+            values if isinstance(self.shift, float) and self.shift == 0.0 else values.add_(_beside(planes, self.shift))
+        )
+
+
+def _beside(planes: Tensor, factor: float | Tensor) -> float | Tensor:
+    return factor.to(planes.device) if isinstance(factor, Tensor) else factor

@@ -11,9 +11,10 @@ from volary.errors import SettingError
 from volary.exchange.gradients.accumulation_hooks import when_accumulated
 from volary.exchange.gradients.bucket import Bucket, Chunk, ParameterSlot
 from volary.exchange.gradients.plan import BucketPlan
+from volary.naming import named_parameters
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
     from torch.nn import Parameter
 
     from volary.comm.sums.route import Memory
@@ -53,6 +54,11 @@ class Buckets:
             write(slot)
 
 
+def frozen_parameters(module: nn.Module) -> list[tuple[str, Parameter]]:
+    """Those that are not trained now, by name."""
+    return [(name, parameter) for name, parameter in named_parameters(module) if not parameter.requires_grad]
+
+
 class Gradients(Buckets):
     """Takes gradients into buckets as backward makes them, and tells when a chunk is whole.
 
@@ -69,10 +75,10 @@ class Gradients(Buckets):
         frozen: list[tuple[str, Parameter]],
         *,
         chunk_mb: float,
-        private: bool,
         passes: int,
         ready: Callable[[Chunk], None],
-        weight: Callable[[], float],
+        weight: Callable[[], float] = lambda: 1.0,
+        private: bool = False,
     ) -> None:
         super().__init__(plans, memory, chunk_mb=chunk_mb, private=private)
         self.passes, self.ready, self.weight, self._frozen = passes, ready, weight, frozen

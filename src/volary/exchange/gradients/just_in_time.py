@@ -2,12 +2,14 @@
 
 A module keeps its parameters in a dictionary, and every way to read one (`layer.weight`, `parameters()`, ...) leads
 through it. That dictionary is replaced by one that waits. Modules that keep parameters in lists as well (torch's
-recurrent layers do) read them in their forward, so that waits too. Compiled code has all of its parameters at hand, and
-some releases of torch's compiler (2.10, 2.11) read them past the dictionary: whoever enters it waits for all of them.
+recurrent layers do) read them in their forward, so that waits too. Compiled code has all of its parameters at hand:
+whoever enters a compiled network waits for all of them. Any function that some releases of torch's compiler (2.10,
+2.11) have compiled reads them past the dictionary: with these, parameters are waited for before it can be called.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,13 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.bucket import ParameterGate
 
 Wait = Callable[["ParameterGate"], None]
+_READS_PAST = torch.__version__ < "2.12"
 _READ_BY_NAME = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+def compiled_code_reads_past() -> bool:
+    """Whether there may be compiled code that reads parameters past the dictionaries of their modules."""
+    return _READS_PAST and "torch._dynamo" in sys.modules
 
 
 class JustInTime:

@@ -73,8 +73,9 @@ class EncodedValues:
         """Encode so from now on. sections: of the bucket, in the order of the slice's parts."""
         self._residual, self._sections = residual, sections
         size_bytes = sections[-1].offset + sections[-1].frame_bytes
-        self._frame = torch.zeros(size_bytes, dtype=torch.uint8)
-        self._payload = as_bytes(self._frame)
+        self._frame = torch.zeros(size_bytes, dtype=torch.uint8, device=self._values.device)
+        self._there = self._frame.cpu()  # the same memory, where the CPU has it
+        self._payload = as_bytes(self._there)
 
     @property
     def length(self) -> int:
@@ -94,6 +95,7 @@ class EncodedValues:
                 self._clock, self._nothing = header.clock, not (header.used and self._encode())
                 if self._nothing:
                     self._frame.zero_()
+                self._there.copy_(self._frame)
         return (header._replace(used=0) if self._nothing else header), self._payload
 
     def _encode(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import CrossEntropyLoss
+from torch.nn import CrossEntropyLoss, Module
 from torch.nn.functional import cross_entropy
 
 from volary.errors import SettingError
@@ -33,11 +33,23 @@ class UserLoss:
 
     def __call__(self, output: Any, target: Tensor) -> Tensor:
         """The function's value; SettingError if that is not a scalar tensor."""
-        loss = self.function(output, target)
+        loss = self._on(target.device)(output, target)
         if not isinstance(loss, Tensor) or loss.dim():
             gave = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
             raise SettingError(f"loss {self.name!r} gives {gave}; accepted: a scalar tensor, the mean over the samples")
         return loss
+
+    def _on(self, device: torch.device) -> Callable[..., Any]:
+        """The function with its tensors, as weights of classes, on `device`."""
+        function = self.function
+        if isinstance(function, Module):
+            return function.to(device)
+        if isinstance(function, partial):
+            given = {
+                name: one.to(device) if isinstance(one, Tensor) else one for name, one in function.keywords.items()
+            }
+            return partial(function.func, **given)
+        return function
 
     def suit(self, classes: int) -> None:
         """Nothing, as there is no metric beside the loss."""

@@ -10,6 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_leaves
 
 from volary.errors import BadInput
+from volary.exchange.gradients.buckets import before_bucket
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -121,18 +122,20 @@ class PassHooks:
     """Sees forward and backward passes of models, where nothing may have a gradient before it is known that one comes.
 
     entering: called before each forward that may be trained on. reached: called by each output of a model that backward
-    comes to, with autograd's number of the backward pass.
+    comes to, and by each of the `trained` parameters, as a loop may call a part of its model; with autograd's number of
+    the backward pass.
     """
 
     def __init__(
         self,
         models: Sequence[nn.Module],
+        trained: Sequence[nn.Parameter],
         recorder: Recorder,
         entering: Callable[[], None],
         reached: Callable[[int], None],
     ) -> None:
         self._recorder, self._entering, self._reached = recorder, entering, reached
-        self._hooks: list[RemovableHandle] = []
+        self._hooks: list[RemovableHandle] = [before_bucket(one, self._in_backward) for one in trained]
         for one in (part for model in models for part in _called(model)):
             self._hooks += [one.register_forward_pre_hook(self._enter), one.register_forward_hook(self._computed)]
 

@@ -28,7 +28,7 @@ class Answers:
         """
         values = main_output(output).detach()
         if self.last and values.dim() > 2:
-            values = classes_last(values, (length,))[torch.arange(len(values)), positions]
+            values = classes_last(values, (length,))[torch.arange(len(values), device=values.device), positions]
         elif self.classes and values.dim() > 2 and values.shape[-1] != self.classes == values.shape[1]:
             values = values.movedim(1, -1)
         values = values.float()

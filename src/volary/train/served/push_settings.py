@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
 from volary.exchange.compression.push_encoding import PushEncoding
+from volary.exchange.gradients.buckets import Gradients, frozen_parameters
 from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 
 if TYPE_CHECKING:
@@ -44,7 +45,13 @@ class PushSettings:
         plans, chunk_mb = layout.plans, layout.chunk_mb
         if consistency.pushes is Push.DIFFERENCE:
             return partial(PushedDifferences, plans, chunk_mb=chunk_mb)
-        return partial(PushedGradients, module, plans, chunk_mb=chunk_mb, passes=self.passes, weight=self.weight)
+
+        def gradients(memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> PushedGradients:
+            frozen, passes, weight = frozen_parameters(module), self.passes, self.weight
+            buckets = Gradients(plans, memory, frozen, chunk_mb=chunk_mb, passes=passes, ready=ready, weight=weight)
+            return PushedGradients(module, buckets)
+
+        return gradients
 
     def encoding(self, layout: Layout, warn: Callable[[str], None]) -> PushEncoding:
         """How what is pushed is encoded. warn: told what no codec can encode, where that is left out."""

@@ -12,7 +12,7 @@ import torch
 from volary.codec import ROOM as CODECS
 from volary.comm.sums.route import Memory
 from volary.exchange.gradients.buckets import Gradients
-from volary.exchange.gradients.just_in_time import JustInTime
+from volary.exchange.gradients.just_in_time import JustInTime, compiled_code_reads_past
 from volary.exchange.representations import representation_in
 from volary.exchange.servers.keeper import ServerKeeper
 from volary.exchange.servers.transfer_times import TransferTimes
@@ -126,6 +126,8 @@ class ServedReplica:
             self._wait(lambda: self._keeper.pull_rest(self._slices.buffers))
         for gate in self._awaited:
             self._wait_for(gate)
+        if compiled_code_reads_past():
+            self.await_all()
         if not self._contributions.lazy:  # it is about to change more than its gradients
             self._wait(self._keeper.settle)
             self.residuals.begin(self._clock)

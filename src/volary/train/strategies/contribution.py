@@ -13,7 +13,7 @@ import torch
 from volary.comm.sums.route import BufferShape
 from volary.exchange._base import KeeperCallbacks
 from volary.exchange.choice.bucketing import plan
-from volary.exchange.gradients.buckets import Gradients
+from volary.exchange.gradients.buckets import Gradients, frozen_parameters
 from volary.exchange.gradients.contributions import (
     Contributions,
     PushedDifferences,
@@ -241,11 +241,10 @@ def gradients(
     weight = settings.steps.weight
 
     def made(plans: Sequence[BucketPlan], memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> PushedGradients:
-        frozen = [(name, one) for name, one in named_parameters(settings.module) if not one.requires_grad]
         buckets = Gradients(
             plans,
             memory,
-            frozen,
+            frozen_parameters(settings.module),
             chunk_mb=settings.strategy.bucket_mb,
             private=settings.private,
             passes=settings.steps.passes,

@@ -14,7 +14,7 @@ from volary.comm.groups.blocking import gather, take_all_from_first
 from volary.comm.groups.leading import from_leader
 from volary.exchange.gathering.uses import ParameterUses
 from volary.exchange.gradients.bucket import ParameterGate
-from volary.exchange.gradients.just_in_time import JustInTime
+from volary.exchange.gradients.just_in_time import JustInTime, compiled_code_reads_past
 from volary.exchange.gradients.plan import values_in
 from volary.naming import named_parameters
 from volary.server.update_rule import SliceUpdate
@@ -118,6 +118,8 @@ class Overlapping(Exchanging):
             travelled=self._travelled,
             applied=self._applied,
         )
+        if compiled_code_reads_past():
+            self.await_all()
 
     def vote(self, vote: Vote) -> None:
         """Send the votes; the step before must be settled, as its buckets are filled anew."""
@@ -151,6 +153,8 @@ class Overlapping(Exchanging):
             norm = float(self.gradient_norm(2.0)) * scale
             scale *= min(1.0, most / (norm + TINY))
         self._end_backward(_Step(self._busy, scale=scale))
+        if compiled_code_reads_past():
+            self.await_all()
 
     def gradient_norm(self, kind: float) -> Tensor:
         """The norm of the sums of all chunks, a scalar, once they are here."""
@@ -164,7 +168,7 @@ class Overlapping(Exchanging):
             ]
         own = torch.linalg.vector_norm(torch.stack(norms), kind) if norms else torch.tensor(0.0)
         if contribution.owners:
-            own = torch.linalg.vector_norm(gather(own, self._group)[: contribution.owners], kind)
+            own = torch.linalg.vector_norm(gather(own.cpu(), self._group)[: contribution.owners], kind)
         return own
 
     def leave_out(self) -> None:

@@ -32,5 +32,5 @@ class PartNorm:
         counted = [one for name, one in gradients.items() if whole or name in self._cut]
         norms = [torch.linalg.vector_norm(one, kind) for one in counted]
         own = torch.linalg.vector_norm(torch.stack(norms), kind) if norms else torch.tensor(0.0)
-        total: Tensor = torch.linalg.vector_norm(gather(own, self._parts.group), kind)
+        total: Tensor = torch.linalg.vector_norm(gather(own.cpu(), self._parts.group), kind)
         return total

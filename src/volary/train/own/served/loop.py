@@ -136,6 +136,7 @@ class ServedLoop:
         self._watching.callback(hooks.close)
         passes = PassHooks(
             model.models,
+            model.contents.trained,
             self._recorder,
             lambda: None if self._steps is None else self._steps.entering(),
             lambda number: self.steps.in_backward(number),
