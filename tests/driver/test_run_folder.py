@@ -51,6 +51,14 @@ def test_what_is_removed_again_comes_back_again_and_is_told_once(directory, fold
     assert [text.count("key") for text in warnings(directory)] == [1]
 
 
+def test_a_folder_that_a_save_has_made_anew_before_anybody_looked_is_told(directory, folder):
+    for _ in range(2):
+        shutil.rmtree(directory.path / "logs")
+        (directory.path / "logs").mkdir()
+        folder.look()
+    assert [text.count("logs/") for text in warnings(directory)] == [1]
+
+
 def test_the_link_to_checkpoints_elsewhere_comes_back(directory, folder):
     there = directory.checkpoints.resolve()
     directory.checkpoints.unlink()

@@ -25,12 +25,15 @@ class RunFolder:
         self._directory, self._lock, self._journal = directory, lock, journal
         self._links = {path: path.readlink() for path in directory.folders if path.is_symlink()}
         self._files: dict[Path, BinaryIO] = {}
+        self._folders: dict[Path, int] = {}  # descriptors: no new folder is mistaken for one that is held open
         self._open = ExitStack()
+        self._missing: set[str] = set()  # so far
         self._reported: set[str] = set()
         self._away = False
 
     def __enter__(self) -> RunFolder:
         self._files = {path: self._open.enter_context(path.open("rb")) for path in self._directory.written_once()}
+        self._hold_folders()
         return self
 
     def __exit__(
@@ -51,14 +54,14 @@ class RunFolder:
         if away:
             return
         try:
-            missing = self._put_back()
+            self._put_back()
         except FileNotFoundError:  # whoever removes it is still at it
             return
         except OSError as error:
             if self._news({error.strerror or ""}):
                 self._warn(f"{path}: what somebody removed cannot be written anew: {error}")
             return
-        if removed := self._news(missing):
+        if removed := self._news(self._missing):
             self._warn(
                 f"{path}: somebody removed {', '.join(sorted(removed))} while the run trains; what it needs to be "
                 "resumed is written anew, the database at its end"
@@ -70,9 +73,9 @@ class RunFolder:
         self._reported |= news
         return news
 
-    def _put_back(self) -> set[str]:
-        """The names of what was missing. Raises OSError."""
-        missing = set()
+    def _put_back(self) -> None:
+        """Write anew what is missing, and note its names. Raises OSError amid that."""
+        missing = self._missing
         for folder in self._directory.folders:
             if not os.path.lexists(folder):
                 missing.add(f"{folder.name}/")
@@ -80,6 +83,9 @@ class RunFolder:
                     folder.symlink_to(link)
                 else:
                     folder.mkdir(exist_ok=True)
+            elif self._is_another(folder):  # whoever writes there has made it anew
+                missing.add(f"{folder.name}/")
+        self._hold_folders()
         for path, file in self._files.items():
             if not path.exists():
                 missing.add(path.name)
@@ -89,7 +95,16 @@ class RunFolder:
             missing.add("lock")
         if not self._directory.database.exists():
             missing.add(self._directory.database.name)
-        return missing
+
+    def _is_another(self, folder: Path) -> bool:
+        held = self._folders.get(folder)
+        return held is not None and folder.exists() and not os.path.samestat(os.fstat(held), folder.stat())
+
+    def _hold_folders(self) -> None:
+        for folder in self._directory.folders:
+            if folder.exists() and (folder not in self._folders or self._is_another(folder)):
+                self._folders[folder] = held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                self._open.callback(os.close, held)
 
     def _warn(self, text: str) -> None:
         self._journal.event("warning", text=text)
