@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_leaves
 
 from volary.errors import BadInput
-from volary.exchange.gradients.buckets import before_bucket
+from volary.exchange.gradients.accumulation_hooks import before_bucket
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
