@@ -143,7 +143,7 @@ def test_other_numbers_of_workers_and_other_partitions_go_on_from_parts_and_thes
         ),
         (
             {"layers": "row"},
-            "plan names layers, a Sequential, which cannot be cut; accepted: fully connected layers and",
+            "plan names layers, a Sequential, which cannot be cut; accepted: fully connected layers, ",
         ),
         ({"layers.4": "column"}, "plan cuts layers.4 by columns, of which it has 4, over 5 workers; accepted: row, or"),
         (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 AUTO = "auto"
-HOWS = ("column", "row")
+HOWS = ("column", "row", "heads")
 _ALONE = "with partition=tensor a worker has the gradients of its part of the network alone"
 
 
@@ -32,7 +32,7 @@ _ALONE = "with partition=tensor a worker has the gradients of its part of the ne
 class TensorCut(Partition):
     """Workers hold parts of layers, and together one replica of the network."""
 
-    plan: Any = AUTO  # which layers are cut, and how: auto, or column or row by layer, as {fc6: column, fc7: row}
+    plan: Any = AUTO  # which layers are cut, and how: auto, or by layer, as {fc6: column, fc7: row, attention: heads}
     memory: Size | None = None  # of parameters that a worker may hold: auto cuts as few layers as that takes; null: all
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
@@ -45,10 +45,12 @@ class TensorCut(Partition):
         if self.memory is not None:
             raise SettingError(f"memory is {self.memory}, and plan says what is cut; accepted: one of the two")
         if not isinstance(self.plan, Mapping) or not self.plan:
-            raise SettingError(f"plan is {self.plan!r}; accepted: auto, or column or row by layer: {{fc6: column}}")
+            raise SettingError(
+                f"plan is {self.plan!r}; accepted: auto, or column, row or heads by layer: {{fc6: column}}"
+            )
         for name, how in self.plan.items():
             if how not in HOWS:
-                raise SettingError(f"plan of {name} is {how!r}; accepted: column or row")
+                raise SettingError(f"plan of {name} is {how!r}; accepted: column, row or heads")
 
     def mesh(self, ranks: int) -> RankMesh:
         return RankMesh(tensor=ranks)

@@ -55,8 +55,8 @@ def _together(module: nn.Module, plan: Plan) -> list[list[LayerCut]]:
         if cut.how == "row" and cut.apart:
             found[-1].append(cut)
             continue
-        weight = layers[cut.layer].weight
-        alike = (one for one in found if any(layers[other.layer].weight is weight for other in one))
+        weight = getattr(layers[cut.layer], "weight", None)  # attention has several
+        alike = (one for one in found if any(getattr(layers[other.layer], "weight", cut) is weight for other in one))
         if (known := next(alike, None)) is not None:
             known.append(cut)
         else:

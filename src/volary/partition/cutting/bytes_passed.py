@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from volary.partition._base import LayerUse
     from volary.partition.cutting.plans import LayerCut, Plan
 
+VALUE_BYTES = 4
+
 
 def passed_by_tensor(module: nn.Module, plan: Plan, ranks: int, uses: Mapping[str, LayerUse], samples: float) -> float:
     """Of layers that are cut by `plan` among so many ranks, of which each has all `samples` of a step."""
@@ -39,6 +41,8 @@ def _of_cut(cut: LayerCut, layer: nn.Module, use: LayerUse, ranks: int, samples:
     inputs, outputs = 0, use.values
     if isinstance(layer, nn.Linear):
         inputs = layer.in_features * outputs // layer.out_features
+    if isinstance(layer, nn.MultiheadAttention):  # a sum of what heads give, and one of the gradient by one input
+        return samples * outputs * VALUE_BYTES * (1 + use.needs_gradient) * 2 * (ranks - 1) / ranks
     gathered, summed = (ranks - 1) / ranks, 2 * (ranks - 1) / ranks
     if cut.how == "column":
         values = outputs * gathered * (not cut.apart) + inputs * summed * use.needs_gradient

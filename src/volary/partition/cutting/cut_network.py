@@ -11,6 +11,7 @@ from torch import nn
 from volary.comm.groups.layer_group import LayerGroup
 from volary.naming import named_modules, named_parameters
 from volary.network.blocks.transformer import Block
+from volary.partition.cutting.attention import HeadsAttention
 from volary.partition.cutting.layers import (
     ColumnEmbedding,
     ColumnLinear,
@@ -43,6 +44,12 @@ def blocks_of(module: nn.Module, cut: LayerCut, mesh: RankMesh) -> Iterator[tupl
     """
     layer = dict(named_modules(module))[cut.layer]
     names = {id(parameter): name for name, parameter in named_parameters(module)}
+    if isinstance(layer, nn.MultiheadAttention):
+        into = [(one, 0, cut.matrices) for one in (layer.in_proj_weight, layer.in_proj_bias) if one is not None]
+        for one, along, matrices in [*into, (layer.out_proj.weight, 1, 1)]:
+            blocks = cut_evenly(names[id(one)], one.shape, along, mesh.tensor, matrices, cut.unit)
+            yield from zip(blocks, mesh.groups("data", "shard"), strict=True)
+        return
     by_outputs = isinstance(layer, nn.Linear) and cut.how == "column"
     dim = int(not by_outputs) if isinstance(layer, nn.Linear) else int(cut.how == "column")
     cut_tensors = [(layer.weight, dim)]
@@ -73,6 +80,11 @@ def cut_network(module: nn.Module, plan: Plan, holdings: Holdings, group: Group)
             named[name].data = one.taken_from(named[name].data)
     for cut in plan.cuts:
         layer, mine = layers[cut.layer], sizes[cut.layer][own.rank]
+        if isinstance(layer, nn.MultiheadAttention):
+            heads = [entries // (cut.matrices * cut.unit) for entries in sizes[cut.layer]]
+            draws = OwnDraws(own.rank) if layer.dropout else None
+            become(layer, HeadsAttention, group=own, heads=heads, draws=draws)
+            continue
         size: dict[str, object] = {"group": own, "sizes": sizes[cut.layer]}
         if isinstance(layer, nn.Linear):
             size |= {"apart": cut.apart, "out_features" if cut.how == "column" else "in_features": mine}

@@ -12,8 +12,9 @@ from torch import nn
 from volary.errors import SettingError
 from volary.naming import named_modules
 from volary.network.blocks.transformer import Block
+from volary.partition.cutting.attention import MATRICES, has_own_heads
 
-How = Literal["column", "row"]
+How = Literal["column", "row", "heads"]
 _ELEMENTWISE = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus),
     *(nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.Identity, nn.Dropout),
@@ -22,7 +23,7 @@ _ELEMENTWISE = (
 
 @dataclass(frozen=True)
 class LayerCut:
-    """The layer with that name is cut by columns or by rows.
+    """The layer with that name is cut by columns or by rows, or attention of torch's by its heads.
 
     apart: what a column gives stays with its ranks, for the row that follows, which takes it there. matrices, unit: see
     `volary.sharding.blocks.cut_evenly`.
@@ -49,7 +50,8 @@ class Plan:
 
 def plan_for(module: nn.Module, wanted: Mapping[str, How] | None, ranks: int) -> Plan:
     """The plan of `module` for so many ranks. wanted: how by layer; None: as `_chosen`. Raises SettingError."""
-    layers = {name: part for name, part in reached(module) if _is_cuttable(part)}
+    users = users_of(module)
+    layers = {name: part for name, part in reached(module) if _is_cuttable(part, users)}
     _refuse_unknown(module, layers, wanted or {})
     blocks = [] if wanted is not None else [name for name, part in named_modules(module) if _by_heads(part, ranks)]
     hows = dict(wanted) if wanted is not None else _chosen(module, layers, blocks, ranks)
@@ -67,9 +69,13 @@ def plan_for(module: nn.Module, wanted: Mapping[str, How] | None, ranks: int) ->
         found[attend] = LayerCut(attend, "column", apart=True, matrices=3, unit=unit)
         found[project] = LayerCut(project, "row", apart=True, unit=unit)
         heads[name] = attend
-    found |= {name: LayerCut(name, how, name in apart) for name, how in hows.items() if name not in found}
     for name, how in hows.items():
         _refuse_few(name, how, layers[name], ranks)
+        layer = layers[name]
+        if isinstance(layer, nn.MultiheadAttention):
+            found[name] = LayerCut(name, how, matrices=MATRICES, unit=layer.head_dim)
+        elif name not in found:
+            found[name] = LayerCut(name, how, name in apart)
     _refuse_shared(module, found, layers)
     return Plan(tuple(found[name] for name in layers if name in found), dropouts, heads)
 
@@ -85,8 +91,7 @@ def _chosen(module: nn.Module, layers: Mapping[str, nn.Module], blocks: list[str
     taken = {_below(name, part) for name in blocks for part in ("attend", "project")}
     for name, layer in layers.items():
         if name not in hows and name not in taken:
-            sides: tuple[How, How] = ("row", "column") if isinstance(layer, nn.Embedding) else ("column", "row")
-            larger = max(sides, key=lambda how: _size(layers[name], how))
+            larger = max(hows_of(layer), key=lambda how: _size(layers[name], how))
             if _size(layer, larger) >= ranks:
                 hows[name] = larger
     users = users_of(module)
@@ -137,7 +142,16 @@ def _is_closed(part: nn.Module) -> bool:
     return type(part).__module__.startswith("torch.") and not isinstance(part, containers)
 
 
-def _is_cuttable(part: nn.Module) -> bool:
+def hows_of(layer: nn.Module) -> tuple[How, ...]:
+    """How a layer that can be cut can be, first what is usual."""
+    if isinstance(layer, nn.MultiheadAttention):
+        return ("heads",)
+    return ("row", "column") if isinstance(layer, nn.Embedding) else ("column", "row")
+
+
+def _is_cuttable(part: nn.Module, users: Mapping[int, int]) -> bool:
+    if has_own_heads(part):
+        return all(users[id(one)] == 1 for one in part.parameters())
     if type(part) is nn.Embedding:
         return part.max_norm is None and not part.sparse and not part.scale_grad_by_freq
     return type(part) is nn.Linear
@@ -149,6 +163,8 @@ def _by_heads(part: nn.Module, ranks: int) -> bool:
 
 def _size(layer: nn.Module, how: How) -> int:
     """How many entries are cut."""
+    if isinstance(layer, nn.MultiheadAttention):
+        return int(layer.num_heads)
     if isinstance(layer, nn.Embedding):
         return layer.embedding_dim if how == "column" else layer.num_embeddings
     assert isinstance(layer, nn.Linear)
@@ -159,7 +175,8 @@ def _by_weight(layers: Mapping[str, nn.Module]) -> list[list[str]]:
     """The names of layers, those that have one weight together."""
     found: dict[int, list[str]] = {}
     for name, layer in layers.items():
-        found.setdefault(id(layer.weight), []).append(name)
+        if isinstance(layer, nn.Linear | nn.Embedding):
+            found.setdefault(id(layer.weight), []).append(name)
     return list(found.values())
 
 
@@ -177,17 +194,22 @@ def _refuse_unknown(module: nn.Module, layers: Mapping[str, nn.Module], wanted: 
         if name not in layers:
             kind = type(every[name]).__name__
             raise SettingError(
-                f"plan names {name}, a {kind}, which cannot be cut; accepted: fully connected layers and embeddings "
-                f"({', '.join(layers) or 'this network has none'})"
+                f"plan names {name}, a {kind}, which cannot be cut; accepted: fully connected layers, embeddings and "
+                f"attention ({', '.join(layers) or 'this network has none'})"
+            )
+        if wanted[name] not in hows_of(layers[name]):
+            raise SettingError(
+                f"plan cuts {name} by {wanted[name]}, and it is a {type(layers[name]).__name__}; accepted: "
+                f"{' or '.join(hows_of(layers[name]))}"
             )
 
 
 def _refuse_few(name: str, how: How, layer: nn.Module, ranks: int) -> None:
     if _size(layer, how) < ranks:
-        other: How = "row" if how == "column" else "column"
-        instead = other if _size(layer, other) >= ranks else "to leave it out"
+        others = [other for other in hows_of(layer) if other != how and _size(layer, other) >= ranks]
+        instead, parts = others[0] if others else "to leave it out", how if how == "heads" else f"{how}s"
         raise SettingError(
-            f"plan cuts {name} by {how}s, of which it has {_size(layer, how)}, over {ranks} workers; accepted: "
+            f"plan cuts {name} by {parts}, of which it has {_size(layer, how)}, over {ranks} workers; accepted: "
             f"{instead}, or fewer workers"
         )
 
@@ -195,9 +217,9 @@ def _refuse_few(name: str, how: How, layer: nn.Module, ranks: int) -> None:
 def _refuse_shared(module: nn.Module, cuts: Mapping[str, LayerCut], layers: Mapping[str, nn.Module]) -> None:
     """A parameter that is cut belongs to layers which are cut alike."""
     users = users_of(module)
-    for name in cuts:
+    for name in (one for one in cuts if cuts[one].how != "heads"):
         weight = layers[name].weight
-        alike = [other for other in cuts if layers[other].weight is weight]
+        alike = [other for other in cuts if getattr(layers[other], "weight", None) is weight]
         if len(alike) < users[id(weight)] or len({_dim(layers[other], cuts[other].how) for other in alike}) > 1:
             raise SettingError(
                 f"plan cuts {name}, whose weight another layer shares, which is not cut the same way; accepted: "
