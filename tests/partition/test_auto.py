@@ -185,3 +185,8 @@ def test_check_prints_what_each_takes_and_which_one_is_taken(tmp_path, monkeypat
 def test_only_workers_that_exchange_gradients_among_themselves_choose(strategy):
     with pytest.raises(SettingError, match=r"strategy\.partition: is auto, and with"):
         wide(2, **strategy)
+
+
+def test_a_run_that_goes_on_without_a_lost_worker_chooses_nothing():
+    with pytest.raises(SettingError, match=r"strategy\.recover: is memory, and with partition=auto"):
+        wide(2, recover="memory")

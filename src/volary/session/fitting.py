@@ -100,7 +100,7 @@ def _of_recovery(strategy: Strategy) -> Iterator[Need]:
             f"{said} exchange={EXCHANGE.name_of(type(strategy.exchange))} servers keep the parameters, whichever "
             "worker is lost; accepted: recover=checkpoint, or exchange=allreduce"
         )
-    if strategy.partition.mesh(strategy.workers).data != strategy.workers:
+    if strategy.partition.chooses or strategy.partition.mesh(strategy.workers).data != strategy.workers:
         raise SettingError(
             f"{said} partition={PARTITION.name_of(type(strategy.partition))} no other worker has what the lost one "
             "kept; accepted: recover=checkpoint, or partition=data"
