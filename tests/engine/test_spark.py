@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -109,7 +110,11 @@ def test_an_application_of_a_running_program_is_used_by_the_variables_of_spark_s
 
 def having(run: Run, word: str) -> psutil.Process:
     """A process that the run has started, by a word of its command."""
-    return next(one for one in run.started if word in " ".join(one.cmdline()))
+    for one in run.started:
+        with contextlib.suppress(psutil.NoSuchProcess):  # also of one that has ended since
+            if word in " ".join(one.cmdline()):
+                return one
+    raise AssertionError(f"the run has no process {word}")
 
 
 CLUSTER = ("engine=spark", "engine.master=local-cluster[2,1,1024]", "strategy.startup_timeout_s=600")

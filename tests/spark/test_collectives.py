@@ -33,7 +33,11 @@ class Meeting:
 
         infos = [SimpleNamespace(address="127.0.0.1:1")] * len(self.said)
         return SimpleNamespace(
-            partitionId=lambda: rank, getTaskInfos=lambda: infos, allGather=gather, barrier=lambda: self.all.wait(60)
+            attemptNumber=lambda: 0,
+            partitionId=lambda: rank,
+            getTaskInfos=lambda: infos,
+            allGather=gather,
+            barrier=lambda: self.all.wait(60),
         )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,17 @@ import numpy as np
 import pytest
 import torch
 
+from spark.test_collectives import Meeting
 from volary.comm.control.errors import KeyRefused
 from volary.comm.control.server import KeyedServer
 from volary.errors import BadInput, DataError
 from volary.executors.arrays import ColumnLayout, layout_of
-from volary.executors.frame import SERVICE, HeldRows
+from volary.executors.frame import SERVICE, HandedFrames, HeldRows
 from volary.executors.ledger import BLOCK
+from volary.executors.row_store import RowStore
+from volary.executors.stage import FRAME
+from volary.executors.stage import KEY as KEY_NAME
+from volary.executors.task import served
 from volary.spark.rows import FrameRows, open_rows
 
 pa = pytest.importorskip("pyarrow")
@@ -58,9 +64,9 @@ def announced(serving: ExitStack, batches: list[Any], layout: ColumnLayout = LAY
 
 
 def test_rows_come_by_their_place_in_the_frame_from_whoever_has_them(tasks):
-    with closing(FrameRows(tasks, 0, KEY)) as rows:
+    with closing(FrameRows(tasks, 0, KEY, 2 * BLOCK + 5)) as rows:
         come_from_whoever_has_them(rows)
-    assert len(FrameRows(tasks, 1, KEY)) == 3
+    assert len(FrameRows(tasks, 1, KEY, 3)) == 3
 
 
 def come_from_whoever_has_them(rows: FrameRows) -> None:
@@ -75,7 +81,7 @@ def come_from_whoever_has_them(rows: FrameRows) -> None:
 
 def test_what_is_asked_for_ahead_is_what_comes_also_after_a_batch_that_nobody_takes(tasks):
     batches = [torch.tensor([number, BLOCK + number]) for number in range(4)]
-    with closing(FrameRows(tasks, 0, KEY)) as rows:
+    with closing(FrameRows(tasks, 0, KEY, 2 * BLOCK + 5)) as rows:
         assert [rows.prefetch(one, 0) for one in batches] == [True, True, True, False]
         for one in (batches[1], batches[3]):
             assert rows.take(one, 0)[0][:, 1].tolist() == [float(one[0]), float(one[0])]
@@ -88,7 +94,7 @@ def test_bytes_become_values_from_0_to_1(tasks):
     columns |= {name: plain.column(name) for name in ("volary_position", "volary_split")}
     with ExitStack() as serving:
         told = [announced(serving, [pa.RecordBatch.from_pydict(columns)], layout)]
-        rows = serving.enter_context(closing(FrameRows(told, 0, KEY)))
+        rows = serving.enter_context(closing(FrameRows(told, 0, KEY, 2)))
         inputs, targets = rows.fetch(torch.tensor([1, 0]))
         assert rows.take(torch.tensor([1]), 0)[0].dtype == torch.uint8
     torch.testing.assert_close(inputs, torch.tensor([[[0.2, 0.4]], [[0.0, 1.0]]]))
@@ -96,24 +102,58 @@ def test_bytes_become_values_from_0_to_1(tasks):
 
 
 def test_nobody_without_the_key_gets_rows(tasks):
-    with closing(FrameRows(tasks, 0, secrets.token_bytes(32))) as rows, pytest.raises(KeyRefused):
+    with closing(FrameRows(tasks, 0, secrets.token_bytes(32), 2 * BLOCK + 5)) as rows, pytest.raises(KeyRefused):
         rows.fetch(torch.tensor([0]))
 
 
 def test_inputs_that_differ_in_size_are_refused_within_a_task_and_between_tasks(tasks):
-    with pytest.raises(BadInput, match=r"inputs of \(2,\) in a row and of \(3,\) in another"):
+    with pytest.raises(
+        BadInput, match=r"rows have inputs \(2,\), targets \(\) and inputs \(3,\), targets \(\); accepted"
+    ):
         HeldRows([batch(0, 0, 2), batch(0, 2, 2, width=3)], LAYOUT)
     with ExitStack() as serving, pytest.raises(DataError, match=r"inputs of the shapes \[2\], \[2\], \[3\]"):
-        FrameRows([*tasks, announced(serving, [batch(9, 0, 2, width=3)])], 0, KEY)
+        FrameRows([*tasks, announced(serving, [batch(9, 0, 2, width=3)])], 0, KEY, 2 * BLOCK + 7)
+
+
+def test_rows_beyond_the_bound_of_memory_are_in_a_file_without_a_name_and_are_the_same(monkeypatch):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(Path.cwd()))
+    parts = [np.arange(first, first + 5, dtype=np.int64).view([("x", np.int64)]) for first in range(0, 40, 5)]
+    for keep_bytes, in_memory in ((10_000, True), (100, False), (0, False)):
+        store = RowStore(keep_bytes)
+        for part in parts:
+            store.append(part)
+        assert store.in_memory == in_memory
+        assert store.rows(parts[0].dtype)["x"].tolist() == list(range(40))
+    assert list(Path().iterdir()) == []
+
+
+def test_a_worker_waits_until_all_tasks_have_their_rows_and_says_what_was_wrong_with_those_of_one(monkeypatch):
+    """Tasks are threads which have met as tasks do; the second has a null."""
+    nulls = pa.RecordBatch.from_pydict({**batch(1, 0, 1).to_pydict(), "x": pa.array([None], pa.list_(pa.float32()))})
+    meeting = Meeting(2)
+    variables = {KEY_NAME: KEY.hex(), FRAME: HandedFrames("a", None, LAYOUT, [3, 0]).words()}
+
+    def task(rank: int) -> None:
+        context, mine = meeting.context(rank), [nulls] if rank else [batch(0, 0, 2)]
+        with served(context, ["", ""], variables, iter(mine), Path(f"rows-{rank}.json"), 0.0):
+            context.barrier()
+
+    monkeypatch.setitem(os.environ, KEY_NAME, KEY.hex())
+    monkeypatch.setitem(os.environ, "VOLARY_SPARK_ROWS", "rows-0.json")
+    with ThreadPoolExecutor(3) as threads:
+        worker = threads.submit(open_rows, "train")
+        list(threads.map(task, range(2)))
+        with pytest.raises(DataError, match="data: column 'x' has 1 nulls in a batch"):
+            worker.result(60)
 
 
 def test_an_empty_frame_missing_validation_data_and_a_worker_without_a_task_are_told(monkeypatch):
     with pytest.raises(DataError, match=r"are there in runs of volary\.spark\.train"):
         open_rows("train")
     empty = HeldRows([], LAYOUT).announcement("127.0.0.1", 1, 0)
-    Path("rows.json").write_text(json.dumps([empty]))
+    Path("rows.json").write_text(json.dumps({"rows": [0, 0], "tasks": [empty]}))
     monkeypatch.setitem(os.environ, "VOLARY_SPARK_ROWS", "rows.json")
-    monkeypatch.setitem(os.environ, "VOLARY_SPARK_KEY", KEY.hex())
+    monkeypatch.setitem(os.environ, KEY_NAME, KEY.hex())
     with pytest.raises(DataError, match="data is empty"):
         open_rows("train")
     with pytest.raises(DataError, match=r"no validation data; accepted: validation=..., or the setting evaluate"):

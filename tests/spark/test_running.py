@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 import volary.spark
 from volary.data.sources.digits import SOURCE
 from volary.errors import BadInput
+from volary.run.database.reader import RunReader
 
 
 def loop(worker):
@@ -54,6 +55,7 @@ if __name__ == "__main__":
     for name, overrides, frames in (
         ("slots", ["strategy.workers=4"], {}),
         ("column", [], {"data": spark.range(9), "inputs": "x", "targets": "id"}),
+        ("empty", [], {"data": spark.range(0), "inputs": "id", "targets": "id"}),
     ):
         try:
             volary.spark.train(spark, "session.yaml", overrides, show=False, **frames)
@@ -64,8 +66,11 @@ if __name__ == "__main__":
     (data, shape), (validation, _) = frame(spark, "train"), frame(spark, "test")
     rows = volary.spark.train(
         spark, "session.yaml", ["run.name=rows"], show=False,
-        data=data, validation=validation, inputs="image", targets="label", shape=shape,
+        data=data, validation=validation, inputs="image", targets="label", shape=shape, keep_mib=0,
     )
+    with RunReader(rows.directory) as reader:
+        (event,) = reader.events(kind="handed_over")
+    said["rows"] = [event.data["by"], event.data["rows"], len(SOURCE().open("train"))]
     one, other = weights(files), weights(rows)
     said["equal"] = all(torch.equal(one[name], other[name]) for name in one) and one.keys() == other.keys()
     said["accuracy"] = [result.metrics["accuracy"] for result in (files, rows)]
@@ -82,7 +87,9 @@ def test_rows_of_a_frame_train_to_the_weights_of_the_same_session_from_files_and
     said = said_by(PROGRAM)
     assert said["slots"] == "engine: 4 workers take 4 slots for tasks, and the cluster has 3"
     assert said["column"] == "data has no column 'x'; accepted: id"
+    assert said["empty"] == "data is empty; accepted: a frame with rows"
     assert said["runs"] == []
+    assert said["rows"][1] == said["rows"][2]
     assert said["equal"]
     assert said["accuracy"][0] == said["accuracy"][1]
     assert said["accuracy"][0][-1][1] > 0.7

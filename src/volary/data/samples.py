@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -11,6 +12,19 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "test"]
 BOTH: tuple[Split, ...] = ("train", "test")
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """Rows that another system (`by`) has handed over before training, and for how long this worker waited for them.
+
+    seconds: from when they were asked for until all were there.
+    """
+
+    by: str
+    rows: int
+    seconds: float
+    waited_s: float
 
 
 class Samples(Protocol):

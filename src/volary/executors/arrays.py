@@ -95,7 +95,7 @@ def inputs_of(batch: Any, layout: ColumnLayout) -> NDArray[Any]:
 def values_of(column: Any, name: str) -> NDArray[Any]:
     """The numbers of a column, (rows,), or of arrays (rows, ...). Raises BadInput for nulls and differing sizes."""
     arrow: Any = import_module("pyarrow")
-    _refuse_null(column, name)
+    refuse_null(column, name)
     kind = column.type
     if arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind):
         compute: Any = import_module("pyarrow.compute")
@@ -118,7 +118,7 @@ def values_of(column: Any, name: str) -> NDArray[Any]:
 def _bytes(column: Any, name: str, size: int) -> NDArray[np.uint8]:
     """The bytes of each row, (rows, size)."""
     compute: Any = import_module("pyarrow.compute")
-    _refuse_null(column, name)
+    refuse_null(column, name)
     sizes = compute.binary_length(column).to_numpy(zero_copy_only=False)
     if (sizes != size).any():
         raise BadInput(f"column {name!r} has {sizes[sizes != size][0]} bytes in a row, and its shape {size} values")
@@ -132,6 +132,7 @@ def _reshaped(inputs: NDArray[Any], layout: ColumnLayout) -> NDArray[Any]:
     return inputs.reshape(len(inputs), *layout.shape)
 
 
-def _refuse_null(column: Any, name: str) -> None:
+def refuse_null(column: Any, name: str) -> None:
+    """Raise BadInput if an Arrow column has nulls."""
     if column.null_count:
         raise BadInput(f"column {name!r} has {column.null_count} nulls in a batch; accepted: none (df.dropna)")

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from volary.comm.control.service import Replies
 from volary.errors import BadInput
 from volary.executors.arrays import ColumnLayout, arrays_of
-from volary.executors.ledger import BLOCK, blocks_of
+from volary.executors.ledger import BLOCK, RowBlock, add_blocks
+from volary.executors.row_store import KEEP_BYTES, RowStore
 from volary.executors.stage import FRAME
 
 SERVICE = "rows"
@@ -25,11 +26,16 @@ _POSITION, _SPLIT = "volary_position", "volary_split"
 
 @dataclass(frozen=True)
 class HandedFrames:
-    """Training and validation data, as global temporary views; a run may have no validation data."""
+    """Training and validation data, as global temporary views; a run may have no validation data.
+
+    rows: how many each has. keep_bytes: of the rows of a task that stay in its memory.
+    """
 
     train: str
     test: str | None
     layout: ColumnLayout
+    rows: Sequence[int]
+    keep_bytes: int = KEEP_BYTES
 
     def words(self) -> str:
         """The frames as the variable has them."""
@@ -40,8 +46,13 @@ class HandedFrames:
         """Those of this process's environment, if there are any."""
         if FRAME not in os.environ:
             return None
-        settings = json.loads(os.environ[FRAME])
-        return cls(settings["train"], settings["test"], ColumnLayout(**settings["layout"]))
+        return cls.read(os.environ[FRAME])
+
+    @classmethod
+    def read(cls, words: str) -> HandedFrames:
+        """Those of a variable's words."""
+        settings = json.loads(words)
+        return cls(**settings | {"layout": ColumnLayout(**settings["layout"])})
 
 
 def in_tasks(spark: Any, frames: HandedFrames, tasks: int) -> Any:
@@ -63,58 +74,73 @@ def in_tasks(spark: Any, frames: HandedFrames, tasks: int) -> Any:
 
 
 class HeldRows:
-    """The rows that a task has, by their frame, as a service of a keyed server: answers which are asked for.
+    """The rows that a task has of both frames, as a service of a keyed server: answers which are asked for.
 
-    batches: Arrow's, as `in_tasks` gives them. Raises BadInput for values that do not fit the layout, or each other.
+    batches: Arrow's, as `in_tasks` gives them. keep_bytes: as of `RowStore`. Raises BadInput for values that do not fit
+    the layout, or each other.
     """
 
-    def __init__(self, batches: Iterable[Any], layout: ColumnLayout) -> None:
-        kept: list[tuple[list[Any], list[Any], list[Any]]] = [([], [], []), ([], [], [])]
-        shape: tuple[int, ...] | None = None
+    def __init__(self, batches: Iterable[Any], layout: ColumnLayout, keep_bytes: int = KEEP_BYTES) -> None:
+        self._record: np.dtype[Any] | None = None
+        self._blocks: tuple[list[RowBlock], list[RowBlock]] = ([], [])
+        self._count, self._top = 0, -1
+        store = RowStore(keep_bytes)
         for batch in batches:
-            if not batch.num_rows:
-                continue
-            inputs, targets = arrays_of(batch, layout)
-            if shape is not None and inputs.shape[1:] != shape:
-                raise BadInput(f"inputs of {shape} in a row and of {inputs.shape[1:]} in another; accepted: one size")
-            shape = inputs.shape[1:]
-            splits = batch.column(_SPLIT).to_numpy(zero_copy_only=False)
-            positions = batch.column(_POSITION).to_numpy(zero_copy_only=False)
-            for split in (0, 1):
-                mine = splits == split
-                if mine.any():
-                    for parts, values in zip(kept[split], (inputs, targets, positions), strict=True):
-                        parts.append(values if mine.all() else values[mine])
-        self._rows = [tuple(np.concatenate(part) for part in parts) if parts[0] else None for parts in kept]
+            if batch.num_rows:
+                store.append(self._taken(batch, layout))
+        self._rows = store.rows(self._record or np.dtype([]))
+
+    def _taken(self, batch: Any, layout: ColumnLayout) -> NDArray[Any]:
+        """The rows (n,) of a batch, of which the ledger's blocks are kept."""
+        inputs, targets = arrays_of(batch, layout)
+        record = np.dtype([(name, v.dtype, v.shape[1:]) for name, v in (("inputs", inputs), ("targets", targets))])
+        if self._record is not None and record != self._record:
+            shapes = [
+                ", ".join(f"{name} {of[name].shape}" for name in record.names or ()) for of in (self._record, record)
+            ]
+            raise BadInput(f"rows have {shapes[0]} and {shapes[1]}; accepted: arrays of one size")
+        self._record = record
+        splits = batch.column(_SPLIT).to_numpy(zero_copy_only=False)
+        positions = batch.column(_POSITION).to_numpy(zero_copy_only=False)
+        for split, blocks in enumerate(self._blocks):
+            mine = np.flatnonzero(splits == split)  # neighbours, as rows are sorted
+            if len(mine):
+                add_blocks(blocks, positions[mine], self._count + int(mine[0]))
+        if layout.whole:
+            self._top = max(self._top, int(targets.max()))
+        rows = np.empty(len(inputs), record)
+        rows["inputs"], rows["targets"] = inputs, targets
+        self._count += len(rows)
+        return rows
 
     def announcement(self, host: str, port: int, attempt: int) -> dict[str, Any]:
         """What all workers are told: where the rows are served, which they are, and what they are like."""
-        there = [rows for rows in self._rows if rows is not None]
-        tops = [int(targets.max()) for _, targets, _ in there if targets.dtype == np.int64]
-        first = there[0] if there else None
+        fields = [] if self._record is None else [self._record[name] for name in self._record.names or ()]
         return {
             "host": host,
             "port": port,
             "attempt": attempt,
-            "blocks": [[] if rows is None else blocks_of(rows[2]) for rows in self._rows],
-            "like": None if first is None else [[str(one.dtype), list(one.shape[1:])] for one in first[:2]],
-            "top": max(tops, default=-1),
+            "blocks": self._blocks,
+            "like": [[str(one.base), list(one.shape)] for one in fields] or None,
+            "top": self._top,
         }
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
         return ()
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
-        rows = self._rows[message["split"]]
-        assert rows is not None, "nobody asks for rows that were not announced"
-        places = np.frombuffer(message["places"], dtype=np.int64)
-        return [(peer, {"inputs": rows[0][places].tobytes(), "targets": rows[1][places].tobytes()})]
+        rows = self._rows[np.frombuffer(message["places"], dtype=np.int64)]
+        return [(peer, {name: rows[name].tobytes() for name in ("inputs", "targets")})]
 
     def closed(self, peer: int, now: float) -> Replies:
         return ()
 
     def tick(self, now: float) -> Replies:
         return ()
+
+
+def _shapes(record: np.dtype[Any]) -> str:
+    return ", ".join(f"{name} {record[name].shape}" for name in record.names or ())
 
 
 def bytes_each(like: Sequence[Sequence[Any]]) -> int:

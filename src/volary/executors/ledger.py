@@ -44,21 +44,24 @@ class Located(NamedTuple):
 class Ledger:
     """Rows by their number, as tasks have announced them; of a task that was tried again its newest attempt counts.
 
-    Raises ValueError if a row is there twice, or rows of a partition are missing before others of it.
+    rows: as many as the frame had when they were counted. Raises ValueError if there are more or fewer, a row is there
+    twice, or rows of a partition are missing before others of it.
     """
 
-    def __init__(self, announced: Iterable[Announcement]) -> None:
+    def __init__(self, announced: Iterable[Announcement], rows: int) -> None:
         newest: dict[int, Announcement] = {}
         for one in announced:
             if one.owner not in newest or newest[one.owner].attempt < one.attempt:
                 newest[one.owner] = one
         held = sorted((block, one.owner) for one in newest.values() for block in one.blocks)
         _refuse_gaps([block for block, _ in held])
-        rows = [block.rows for block, _ in held]
-        self._ends = np.cumsum(rows, dtype=np.int64)
-        self._firsts = self._ends - np.asarray(rows, dtype=np.int64)
+        sizes = [block.rows for block, _ in held]
+        self._ends = np.cumsum(sizes, dtype=np.int64)
+        self._firsts = self._ends - np.asarray(sizes, dtype=np.int64)
         self._owners = np.array([owner for _, owner in held], dtype=np.int64)
         self._starts = np.array([block.start for block, _ in held], dtype=np.int64)
+        if len(self) != rows:  # a partition's last rows leave no gap
+            raise ValueError(f"{len(self)} rows came, and there were {rows} when they were counted")
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -69,17 +72,27 @@ class Ledger:
         return Located(self._owners[block], self._starts[block] + numbers - self._firsts[block])
 
 
-def blocks_of(positions: NDArray[np.int64]) -> list[RowBlock]:
-    """The blocks of rows with these sorted positions (n,): partition times 2**33 plus offset, as Spark has it."""
-    if not len(positions):
-        return []
+def add_blocks(blocks: list[RowBlock], positions: NDArray[np.int64], start: int) -> None:
+    """Add rows with these sorted positions (n,): partition times 2**33 plus offset, as Spark has it.
+
+    They follow those of `blocks`, and may continue the last one. start: the first one's place in its task.
+    """
+    for block in _blocks_of(positions, start):
+        last = blocks[-1] if blocks else None
+        if last is not None and last[:2] == block[:2]:
+            blocks[-1] = last._replace(rows=last.rows + block.rows)
+        else:
+            blocks.append(block)
+
+
+def _blocks_of(positions: NDArray[np.int64], start: int) -> list[RowBlock]:
     keys = positions // BLOCK
-    starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
-    ends = np.append(starts[1:], len(positions))
+    firsts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+    ends = np.append(firsts[1:], len(positions))
     per_partition = 2**33 // BLOCK
     return [
-        RowBlock(int(keys[start] // per_partition), int(keys[start] % per_partition), int(end - start), int(start))
-        for start, end in zip(starts, ends, strict=True)
+        RowBlock(*divmod(int(keys[first]), per_partition), int(end - first), start + int(first))
+        for first, end in zip(firsts, ends, strict=True)
     ]
 
 

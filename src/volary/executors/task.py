@@ -6,8 +6,9 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,10 @@ from volary.run.launch.child import Child
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOrder:
-    """What each task starts, with the driver's variables. python: the driver's, for which a task takes its own."""
+    """What each task starts, with the driver's variables. python: the driver's, for which a task takes its own.
+
+    asked_at: when the stage was asked for, of time.time().
+    """
 
     version: str
     command: Sequence[str]
@@ -28,6 +32,7 @@ class TaskOrder:
     folder: str
     variables: Mapping[str, str]
     log: str
+    asked_at: float
 
     @classmethod
     def of(cls, settings: StageSettings, command: Sequence[str]) -> TaskOrder:
@@ -39,6 +44,7 @@ class TaskOrder:
             folder=str(Path.cwd()),
             variables=ours | {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
             log=settings.log,
+            asked_at=time.time(),
         )
 
     def words(self) -> str:
@@ -82,43 +88,67 @@ def be_task(order: str, batches: Iterator[Any]) -> Iterator[Any]:
     variables |= {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
     python = str(Path(sys.executable).absolute())  # relative to the task's folder, if an archive brought it
     command = [python if word == task_order.python else word for word in task_order.command]
-    with _served(context, hosts, variables, batches) as more:
-        child = Child(
+    with _row_file(variables) as more:
+        child = Child(  # before there are rows: it has much to import
             command, task_order.folder if Path(task_order.folder).is_dir() else "", variables | more, task_order.log
         )
         try:
-            status = child.wait()
+            if more:
+                with served(context, hosts, variables, batches, Path(more[ROWS]), task_order.asked_at):
+                    status = child.wait()
+                    context.barrier()  # others may still ask for rows of this task
+            else:
+                for _ in batches:  # each task has one row, which says nothing
+                    pass
+                status = child.wait()
         finally:
             child.kill()  # if the stage is cancelled
-        if ROWS in more:
-            context.barrier()  # others may still ask for rows of this task
     yield pyarrow.RecordBatch.from_pydict({"status": pyarrow.array([status], pyarrow.int64())})
 
 
 @contextmanager
-def _served(
-    context: Any, hosts: Sequence[str], variables: Mapping[str, str], batches: Iterator[Any]
-) -> Iterator[dict[str, str]]:
-    """Serve this task's rows of the frames meanwhile, if there are any; give variables by which they are found."""
+def _row_file(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The variable that says where the announcements of rows will be, if the run has frames."""
     if FRAME not in variables:
-        for _ in batches:  # each task has one row, which says nothing
-            pass
         yield {}
         return
+    with tempfile.TemporaryDirectory(prefix="volary-rows-") as folder:
+        yield {ROWS: str(Path(folder, "rows.json"))}
+
+
+@contextmanager
+def served(
+    context: Any,
+    hosts: Sequence[str],
+    variables: Mapping[str, str],
+    batches: Iterator[Any],
+    file: Path,
+    asked_at: float,
+) -> Iterator[None]:
+    """Take this task's rows of the run's frames and serve them meanwhile; `file` is there once all tasks do so.
+
+    What is wrong with the rows is in it, too: all workers end with that sentence.
+    """
     # numpy and the keyed server, which a run without frames does not need
     from volary.comm.control.server import KeyedServer
-    from volary.executors.arrays import ColumnLayout
-    from volary.executors.frame import SERVICE, HeldRows
+    from volary.errors import BadInput
+    from volary.executors.frame import SERVICE, HandedFrames, HeldRows
 
-    held = HeldRows(batches, ColumnLayout(**json.loads(variables[FRAME])["layout"]))
+    frames = HandedFrames.read(variables[FRAME])
     host = hosts[context.partitionId()] if len(set(hosts)) > 1 else "127.0.0.1"
-    with KeyedServer(bytes.fromhex(variables[KEY]), {SERVICE: held}, host) as server:
-        mine = held.announcement(*server.address, context.attemptNumber())
-        all_of_them = [json.loads(words) for words in context.allGather(json.dumps(mine))]
-        with tempfile.NamedTemporaryFile("w", prefix="volary-rows-", suffix=".json") as file:
-            json.dump(all_of_them, file)
-            file.flush()
-            yield {ROWS: file.name}
+    with ExitStack() as serving:
+        try:
+            held = HeldRows(batches, frames.layout, frames.keep_bytes)
+            server = serving.enter_context(KeyedServer(bytes.fromhex(variables[KEY]), {SERVICE: held}, host))
+            seconds = max(0.0, time.time() - asked_at)  # by two machines' clocks
+            mine = held.announcement(*server.address, context.attemptNumber()) | {"seconds": seconds}
+        except BadInput as error:
+            mine = {"refused": str(error)}
+        told = [json.loads(words) for words in context.allGather(json.dumps(mine))]
+        draft = file.with_suffix(".draft")
+        draft.write_text(json.dumps({"rows": frames.rows, "tasks": told}))
+        draft.rename(file)
+        yield
 
 
 def _place(rank: int, hosts: Sequence[str], *, own_devices: bool) -> dict[str, str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost
+from volary.data.samples import HandOver
 from volary.errors import DataError
 from volary.executors.frame import SERVICE, bytes_each, filled
 from volary.executors.ledger import Announcement, Ledger, RowBlock
@@ -29,14 +32,20 @@ _PIECE_BYTES = 8 << 20  # asked for at once, of each task
 _ROW_BYTES = 12 << 20  # the most that a row may have: a message has a limit
 _AHEAD = 3  # batches
 _ANSWER_S = 120.0  # without a byte of an answer
+_LOOK_S = 0.02
 
 
 def open_rows(split: Split) -> FrameRows:
     """The rows of the frame of a split, in a worker below a task. Raises DataError if there are none."""
     if ROWS not in os.environ:
         raise DataError("rows of a frame are there in runs of volary.spark.train(spark, session, data=...) alone")
-    announced = json.loads(Path(os.environ[ROWS]).read_text())
-    found = FrameRows(announced, _SPLITS.index(split), bytes.fromhex(os.environ[KEY]))
+    began_s = time.perf_counter()
+    told = _announced(Path(os.environ[ROWS]))
+    if refused := [one["refused"] for one in told["tasks"] if "refused" in one]:
+        raise DataError(f"data: {refused[0]}")
+    number = _SPLITS.index(split)
+    found = FrameRows(told["tasks"], number, bytes.fromhex(os.environ[KEY]), told["rows"][number])
+    found.handed_over = replace(found.handed_over, waited_s=time.perf_counter() - began_s)
     if not len(found):
         what = "data is empty; accepted: a frame with rows"
         no_test = "there is no validation data; accepted: validation=..., or the setting evaluate.every=never"
@@ -44,15 +53,30 @@ def open_rows(split: Split) -> FrameRows:
     return found
 
 
+def _announced(file: Path) -> dict[str, Any]:
+    """What all tasks have announced, once they have. Raises DataError if the task that this worker is below has ended.
+
+    Rows come as fast as the frame is computed, so that no time bounds it: the life of the stage does.
+    """
+    task = os.getppid()
+    while not file.exists():
+        if os.getppid() != task:
+            raise DataError("the task of Spark that hands over rows has ended")
+        time.sleep(_LOOK_S)
+    told: dict[str, Any] = json.loads(file.read_text())
+    return told
+
+
 class FrameRows:
     """Samples by their number: the place of a row in the order of its frame. announced: of all tasks, by their numbers.
 
-    Raises DataError if rows differ between tasks, and for rows that are there twice or are missing.
+    rows: as many as the frame has. Raises DataError if rows differ between tasks, and for rows that are there twice or
+    are missing.
     """
 
     block = 1
 
-    def __init__(self, announced: list[dict[str, Any]], split: int, key: bytes) -> None:
+    def __init__(self, announced: list[dict[str, Any]], split: int, key: bytes, rows: int) -> None:
         likes = [one["like"] for one in announced if one["like"] is not None]
         if any(like != likes[0] for like in likes):
             raise DataError(
@@ -63,14 +87,18 @@ class FrameRows:
             raise DataError(f"a row of data has {bytes_each(self._like)} bytes; accepted: up to {_ROW_BYTES}")
         try:
             self._ledger = Ledger(
-                Announcement(owner, one["attempt"], [RowBlock(*block) for block in one["blocks"][split]])
-                for owner, one in enumerate(announced)
+                (
+                    Announcement(owner, one["attempt"], [RowBlock(*block) for block in one["blocks"][split]])
+                    for owner, one in enumerate(announced)
+                ),
+                rows,
             )
         except ValueError as error:
             raise DataError(f"data: {error}; accepted: a frame that gives the same rows each time") from None
         self.classes = top + 1 if (top := max(one["top"] for one in announced)) >= 0 else None
         self._where = [(str(one["host"]), int(one["port"])) for one in announced]
-        self._split, self._key = split, key
+        self.handed_over = HandOver("Spark", rows, max(one.get("seconds", 0.0) for one in announced), 0.0)
+        self._key = key
         self._connections: dict[int, Connection] = {}
         self._thread = ThreadPoolExecutor(1, "rows")  # the one that uses the connections
         self._ahead: deque[tuple[list[int], Future[tuple[Tensor, Tensor]]]] = deque()
@@ -125,7 +153,7 @@ class FrameRows:
         for piece in range(max((math.ceil(len(rows) / step) for rows in mine.values()), default=0)):
             asked = {owner: rows[piece * step :][:step] for owner, rows in mine.items() if len(rows) > piece * step}
             for owner, rows in asked.items():
-                self._send(owner, {"split": self._split, "places": at.places[rows].tobytes()})
+                self._send(owner, {"places": at.places[rows].tobytes()})
             for owner, rows in asked.items():
                 answer = self._receive(owner)
                 for out, name in ((inputs, "inputs"), (targets, "targets")):

@@ -13,8 +13,9 @@ from typing import Any, TypedDict, Unpack
 
 import volary.api as api
 from volary.errors import BadInput
-from volary.executors.arrays import layout_of
+from volary.executors.arrays import ColumnLayout, layout_of
 from volary.executors.frame import HandedFrames
+from volary.executors.row_store import KEEP_BYTES
 from volary.executors.stage import CONNECT, FRAME, GATEWAY
 from volary.session.spec import Session
 
@@ -28,7 +29,8 @@ class FrameSettings(TypedDict, total=False):
 
     data: a DataFrame of training data. validation: one with the same columns; none: evaluate.every=never. inputs: a
     column of arrays, of vectors of pyspark.ml, or of bytes; or columns of numbers. targets: the column to predict.
-    shape: of one input, as (1, 28, 28); default: as the column has it.
+    shape: of one input, as (1, 28, 28); default: as the column has it. keep_mib: of its rows each task keeps in memory,
+    and the rest in a file; default: 256.
     """
 
     data: Any
@@ -36,6 +38,7 @@ class FrameSettings(TypedDict, total=False):
     inputs: str | Sequence[str]
     targets: str
     shape: Sequence[int]
+    keep_mib: int
 
 
 def train(
@@ -102,10 +105,12 @@ def handed_over(
     inputs: str | Sequence[str] = (),
     targets: str = "",
     shape: Sequence[int] = (),
+    keep_mib: int = KEEP_BYTES >> 20,
 ) -> Iterator[str | None]:
     """Let stages that are started meanwhile hand these frames to their workers; give the source that reads them.
 
-    None: there is no frame. Raises BadInput for columns that are missing, or of a type that cannot be used.
+    None: there is no frame. Rows are counted first. Raises BadInput for columns that are missing, or of a type that
+    cannot be used, and for a frame without rows.
     """
     if data is None:
         if validation is not None or inputs or targets or shape:
@@ -113,26 +118,31 @@ def handed_over(
         yield None
         return
     names = [inputs] if isinstance(inputs, str) else list(inputs)
-    layout = layout_of({name: AS_ARRAYS.get(kind, kind) for name, kind in data.dtypes}, names, targets, shape)
-    parts: dict[str, str | None] = {"train": None, "test": None}
-    for split, frame in (("train", data), ("test", validation)):
-        if frame is None:
-            continue
-        if (
-            other := layout_of({name: AS_ARRAYS.get(kind, kind) for name, kind in frame.dtypes}, names, targets, shape)
-        ) != layout:
-            raise BadInput(f"validation has columns of other types than data ({other.kind}, not {layout.kind})")
-        parts[split] = f"volary_{split}_{secrets.token_hex(8)}"
-        arrays = {name: without_vectors(frame, name) for name in names}
-        frame.withColumns(arrays).createGlobalTempView(parts[split])
-    assert parts["train"] is not None
+    layout = _layout_of(data, names, targets, shape)
+    if keep_mib < 0:
+        raise BadInput(f"keep_mib is {keep_mib}; accepted: 0 or more")
+    if validation is not None and (other := _layout_of(validation, names, targets, shape)) != layout:
+        raise BadInput(f"validation has columns of other types than data ({other.kind}, not {layout.kind})")
+    frames = [data] if validation is None else [data, validation]
+    rows = [frame.count() for frame in frames]
+    if 0 in rows:
+        raise BadInput(f"{'validation' if rows[0] else 'data'} is empty; accepted: a frame with rows")
+    views = [f"volary_{secrets.token_hex(8)}" for _ in frames]
+    for frame, view in zip(frames, views, strict=True):
+        frame.withColumns({name: without_vectors(frame, name) for name in names}).createGlobalTempView(view)
+    test = views[1] if len(views) > 1 else None
     try:
-        with _in_environment({FRAME: HandedFrames(parts["train"], parts["test"], layout).words()}):
+        handed = HandedFrames(views[0], test, layout, [*rows, 0][:2], keep_mib << 20)
+        with _in_environment({FRAME: handed.words()}):
             yield SOURCE
     finally:
-        for view in filter(None, parts.values()):
+        for view in views:
             with suppress(Exception):  # the application may have ended
                 data.sparkSession.catalog.dropGlobalTempView(view)
+
+
+def _layout_of(frame: Any, inputs: Sequence[str], target: str, shape: Sequence[int]) -> ColumnLayout:
+    return layout_of({name: AS_ARRAYS.get(kind, kind) for name, kind in frame.dtypes}, inputs, target, shape)
 
 
 def without_vectors(frame: Any, name: str) -> Any:

@@ -158,6 +158,8 @@ def happened(event: Event, digest: Digest) -> str:
         return changed(event)
     if event.kind == "thawed":
         return f"step {event.step}: {len(event.data.get('parameters', ()))} parameters more are trained"
+    if event.kind == "handed_over":
+        return _handed_over(event)
     if event.kind == "resumed":
         return f"resumed from step {event.data.get('from_step')}"
     return ""
@@ -166,3 +168,10 @@ def happened(event: Event, digest: Digest) -> str:
 def _instead_of(event: Event) -> str:
     size, was = event.data.get("size"), event.data.get("was")
     return ", as before" if size == was else f" instead of {was}"
+
+
+def _handed_over(event: Event) -> str:
+    by, rows, seconds, waited_s = (event.data.get(name, 0) for name in ("by", "rows", "seconds", "waited_s"))
+    rate = f", {rows / seconds:,.0f} rows/s" if seconds else ""
+    what = f"{clean(str(by))} handed over {rows:,} rows in {seconds:.1f} s{rate}"
+    return f"{what}; training waited {waited_s:.1f} s for them"

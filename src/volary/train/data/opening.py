@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from volary.data.caching.cached import through_cache
@@ -22,7 +23,7 @@ from volary.session.values.reference import UserObject, name_of
 from volary.train.uncounted import refusing_filled
 
 if TYPE_CHECKING:
-    from volary.data.samples import Samples, Split
+    from volary.data.samples import HandOver, Samples, Split
     from volary.network.criterion import Criterion
     from volary.session.data_section import Data
     from volary.session.spec import Session
@@ -72,3 +73,11 @@ def watch_queue(recorder: Recorder, samples: Samples | Stream) -> None:
     inner = samples.whole if isinstance(samples, DataPart) else samples
     if recorder.usage is not None and isinstance(inner, Pipeline):
         recorder.usage.queues["data"] = lambda: inner.ready
+
+
+def tell_hand_over(recorder: Recorder, samples: Samples | Stream) -> None:
+    """Let it be recorded, by one worker, that another system has handed samples over, and how long that took."""
+    inner = samples.whole if isinstance(samples, DataPart) else samples
+    found: HandOver | None = getattr(inner, "handed_over", None)
+    if found is not None and recorder.leads:
+        recorder.event("handed_over", **asdict(found))

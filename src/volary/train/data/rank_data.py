@@ -10,7 +10,7 @@ from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed, one_pass
 from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.data.corrupt import Corrupt, teller
-from volary.train.data.opening import readable, watch_queue
+from volary.train.data.opening import readable, tell_hand_over, watch_queue
 from volary.train.data.streams import Streams
 from volary.train.recording.reads import Reads, tell_dropped
 
@@ -68,6 +68,7 @@ class RankData:
         self.corrupt = Corrupt(length, data.skip_corrupt, recorder, bulletin)
         samples = readable(session, model.samples, self.corrupt.tell)
         watch_queue(recorder, model.samples)
+        tell_hand_over(recorder, model.samples)
         weights = weights_of(model.samples, data.sampling)
         self.feed = Feed(
             samples,

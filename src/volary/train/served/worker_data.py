@@ -10,7 +10,7 @@ from volary.data.datasets.stream import Stream
 from volary.data.sample_names import called
 from volary.data.sample_reader import SampleReader
 from volary.train.data.corrupt import teller
-from volary.train.data.opening import readable, watch_queue
+from volary.train.data.opening import readable, tell_hand_over, watch_queue
 from volary.train.recording.reads import Reads
 from volary.train.served.portions import SessionPortions
 from volary.train.served.server.rule import Clock
@@ -38,6 +38,7 @@ class WorkerData:
         self.validation = _indexed(session, model.validation, teller(recorder, "test")) if evaluates else None
         self._weights = weights_of(model.samples, session.data.sampling)
         watch_queue(recorder, model.samples)
+        tell_hand_over(recorder, model.samples)
         self.called = partial(called, self.samples)
         self.clock = Clock.of(session, self.samples)
 
