@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from safetensors.torch import save
 
 from volary import Session
-from volary.errors import BadInput
+from volary.errors import BadInput, CorruptSample, RunError
 from volary.executors.arrays import layout_of
-from volary.spark.scoring import Scoring, ScoringNetwork
+from volary.spark.scoring import Scoring
+from volary.spark.scoring_network import ScoringNetwork, session_of
+from volary.train.model import build_network
 
 pa = pytest.importorskip("pyarrow")
 
@@ -20,8 +26,8 @@ LIST = {"image": "array<float>", "raw": "binary", "a": "int", "b": "double"}
 
 
 @pytest.fixture(scope="module")
-def lenet(tmp_path_factory: pytest.TempPathFactory) -> tuple[ScoringNetwork, torch.nn.Module]:
-    """The network of a run as it travels, and as the run gives it."""
+def lenet(tmp_path_factory: pytest.TempPathFactory) -> tuple[ScoringNetwork, torch.nn.Module, Path]:
+    """The network of a run as it travels, and as the run gives it; the run's folder."""
     session = Session(
         network="lenet",
         data={"source": "digits", "batch_size": 64},
@@ -30,7 +36,7 @@ def lenet(tmp_path_factory: pytest.TempPathFactory) -> tuple[ScoringNetwork, tor
         run={"folder": str(tmp_path_factory.mktemp("runs")), "name": "it"},
     )
     result = session.train(show=False)
-    return ScoringNetwork.of_run(result.directory.path), result.module
+    return ScoringNetwork.of_run(result.directory.path), result.module, result.directory.path
 
 
 def images(rows: int) -> np.ndarray:
@@ -47,7 +53,7 @@ def scored(
 
 
 def test_class_probability_and_layers_are_those_of_the_module_whatever_the_batches_were(lenet):
-    network, module = lenet
+    network, module, _ = lenet
     rows = images(300)  # more than go through the network at once
     found = scored(network, pa.array(rows.reshape(300, -1).tolist()), "image", ["prediction", "probability", "ip1"])
     with torch.no_grad():
@@ -58,7 +64,7 @@ def test_class_probability_and_layers_are_those_of_the_module_whatever_the_batch
 
 
 def test_bytes_are_taken_as_values_from_0_to_1_and_the_columns_types_are_told(lenet):
-    network, module = lenet
+    network, module, _ = lenet
     rows = (images(3) * 255).astype(np.uint8)
     column = pa.array([row.tobytes() for row in rows])
     found = scored(network, column, "raw", ["prediction"], (1, 28, 28))
@@ -87,3 +93,34 @@ def test_what_the_network_does_not_take_or_have_is_refused_on_the_driver(lenet, 
 def test_arrays_of_another_size_than_the_network_takes_are_named(lenet):
     with pytest.raises(BadInput, match=r"the network takes \(1, 28, 28\), not \(5,\)"):
         scored(lenet[0], pa.array([[0.0] * 5]), "image", ["prediction"])
+
+
+def test_image_files_are_prepared_as_the_run_s_validation_data(tmp_path):
+    """A network that tells light from dark gets files of any size, which the source of its run decodes and resizes."""
+    source = {"name": "images", "folder": str(tmp_path), "size": 4, "channels": 1}
+    text = Session(network="softmax", data={"source": source, "batch_size": 6}, train={"steps": 1}).to_yaml()
+    module = build_network(session_of(text), (1, 4, 4), 2)
+    weight, bias = module.parameters()
+    weight.data[0], weight.data[1], bias.data[:] = 0, 1, torch.tensor([0.0, -8.0])
+    network = ScoringNetwork(text, (1, 4, 4), 2, save(module.state_dict()))
+    files = []
+    for name, value in (("light", 220), ("dark", 20), ("grey", 200)):
+        Image.new("L", (7 + len(name), 9), value).save(tmp_path / f"{name}.png")
+        files.append((tmp_path / f"{name}.png").read_bytes())
+    scoring = Scoring.tried(network, layout_of(LIST, ["raw"], shape=(1, 4, 4)), ["prediction"], decodes=True)
+    assert [row["prediction"] for row in scoring.columns(pa.array(files)).to_pylist()] == [1, 0, 1]
+    with pytest.raises(CorruptSample, match="column 'raw', row 1 of a batch"):
+        scoring.columns(pa.array([files[0], b"no image"]))
+
+
+def test_the_network_of_a_run_in_a_store_is_that_of_the_run_here(lenet):
+    stored = fsspec.filesystem("memory")
+    stored.put(str(lenet[2]), "/runs/it", recursive=True)
+    assert ScoringNetwork.of_run("memory://runs/it") == lenet[0]
+    with pytest.raises(RunError, match="memory://runs/none: there is no run"):
+        ScoringNetwork.of_run("memory://runs/none")
+
+
+def test_what_is_no_image_file_is_refused_where_files_are_to_be_decoded(lenet):
+    with pytest.raises(BadInput, match="decode is true, and source 'digits' of the run reads no image files"):
+        Scoring.tried(lenet[0], layout_of(LIST, ["raw"], shape=(1, 28, 28)), ["prediction"], decodes=True)

@@ -20,7 +20,9 @@ import json
 import torch
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
+from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.sql import SparkSession
+from safetensors.torch import load
 
 from volary.data.sources.digits import SOURCE
 from volary.errors import BadInput
@@ -48,6 +50,22 @@ if __name__ == "__main__":
     again = PipelineModel.load("model").transform(df)
     said["same"] = again.select("prediction").collect() == scored.select("prediction").collect()
     (run,) = __import__("pathlib").Path("runs").glob("*")
+    network = model.stages[0].network
+    more = VolaryEstimator(
+        session="session.yaml", inputCols=["image"], overrides=["optimizer.lr=1e-9"], shape=list(inputs.shape[1:]),
+        initialModel=model.stages[0],
+    )
+    begun = load(more.fit(df).network.weights)
+    said["begun"] = all(torch.allclose(begun[name], value, atol=1e-6) for name, value in load(network.weights).items())
+    accuracy = MulticlassClassificationEvaluator(metricName="accuracy", labelCol="target")
+    few = VolaryEstimator(
+        session="session.yaml", inputCols=["image"], labelCol="label", shape=list(inputs.shape[1:])
+    )
+    grid = ParamGridBuilder().addGrid(few.overrides, [["optimizer.lr=0.05"], ["optimizer.lr=1e-9"]]).build()
+    validated = CrossValidator(estimator=few, estimatorParamMaps=grid, evaluator=accuracy, numFolds=2).fit(
+        df.withColumn("target", df["label"].cast("double"))
+    )
+    said["validated"] = validated.avgMetrics
     features = VolaryModel.from_run(run, ["image"], ["probability", "1"]).transform(df.limit(3)).collect()
     said["features"] = [[round(sum(row["probability"]), 3), len(row["1"])] for row in features]
     try:
@@ -68,5 +86,7 @@ def test_an_estimator_is_saved_loaded_and_fitted_in_a_pipeline_and_its_model_sco
     assert said["columns"] == ["image", "label", "prediction"]
     assert said["accuracy"] > 0.8
     assert said["same"]
+    assert said["begun"]
+    assert said["validated"][0] > 0.5 > said["validated"][1]
     assert said["features"] == [[1.0, 10]] * 3
     assert said["refused"] == "inputs are 1 columns of numbers, and the network takes (1, 28, 28)"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from volary.errors import BadInput
 from volary.executors.arrays import layout_of
 from volary.session.spec import Session
 from volary.spark.running import AS_ARRAYS, train, without_vectors
-from volary.spark.scoring import PREDICTION, Scoring, ScoringNetwork, session_of
+from volary.spark.scoring import PREDICTION, Scoring
+from volary.spark.scoring_network import ScoringNetwork, session_of
 
 _MADE = "volary_made"
 
@@ -48,13 +51,16 @@ class VolaryModel(Model, _Columns, MLWritable, MLReadable):  # type: ignore[misc
     """A trained network as a stage: `transform` adds the columns `outputs`.
 
     `prediction` is the number of the class, or the network's value; `probability` of each class; the name of any layer
-    gives its output as an array. All of the frame's other columns stay.
+    gives its output as an array. All of the frame's other columns stay. decode: the one input is a column of image
+    files, which the source of the run prepares as its validation data.
     """
+
+    decode = Param(Params._dummy(), "decode", "whether the input is image files", TypeConverters.toBoolean)
 
     def __init__(self, network: ScoringNetwork) -> None:
         super().__init__()
-        self._network = network
-        self._setDefault(outputs=[PREDICTION], shape=[])
+        self.network = network
+        self._setDefault(outputs=[PREDICTION], shape=[], decode=False)
 
     @classmethod
     def from_run(
@@ -65,13 +71,15 @@ class VolaryModel(Model, _Columns, MLWritable, MLReadable):  # type: ignore[misc
         *,
         step: int | None = None,
         shape: Sequence[int] = (),
+        decode: bool = False,
     ) -> VolaryModel:
-        """The network of a run, at a path or of that name in `runs/`, of its newest checkpoint or that of `step`.
+        """The network of a run, of its newest checkpoint or that of `step`.
 
-        Raises RunError if there is no such run, and BadInput if it has no such checkpoint.
+        run: at a path, also in a store (`s3://bucket/runs/it`), or of that name in `runs/`. Raises RunError if there is
+        no such run, and BadInput if it has no such checkpoint.
         """
         model = cls(ScoringNetwork.of_run(run, step))
-        model._set(inputCols=list(inputCols), outputs=list(outputs), shape=list(shape))
+        model._set(inputCols=list(inputCols), outputs=list(outputs), shape=list(shape), decode=decode)
         return model
 
     def _transform(self, dataset: Any) -> Any:
@@ -79,8 +87,8 @@ class VolaryModel(Model, _Columns, MLWritable, MLReadable):  # type: ignore[misc
         if taken := [name for name in outputs if name in dataset.columns]:
             raise BadInput(f"outputs: the frame has a column {taken[0]!r} already; accepted: names that it has not")
         types = {name: AS_ARRAYS.get(kind, kind) for name, kind in dataset.dtypes}
-        layout = layout_of(types, inputs, shape=self.getOrDefault(self.shape) or _shape(self._network, types, inputs))
-        scoring = Scoring.tried(self._network, layout, outputs)
+        layout = layout_of(types, inputs, shape=self.getOrDefault(self.shape) or _shape(self.network, types, inputs))
+        scoring = Scoring.tried(self.network, layout, outputs, decodes=self.getOrDefault(self.decode))
 
         def score(*columns: Any) -> Any:
             return scoring.columns(*columns)
@@ -111,7 +119,7 @@ class _ModelWriter(MLWriter):  # type: ignore[misc]
         self._model = model
 
     def saveImpl(self, path: str) -> None:  # noqa: N802
-        network = self._model._network
+        network = self._model.network
         about = {"session": network.session, "input_shape": list(network.input_shape), "classes": network.classes}
         DefaultParamsWriter.saveMetadata(self._model, path, self.sparkSession, extraMetadata={"volary": about})
         weights = self.sparkSession.createDataFrame([(bytearray(network.weights),)], "weights binary")
@@ -140,7 +148,8 @@ class VolaryEstimator(Estimator, _Columns, MLWritable, MLReadable):  # type: ign
     session: a file, or a `volary.Session`. inputCols, labelCol: columns as `volary.spark.train` takes them.
     validationIndicatorCol: a column of truth values: rows with true are validation data; without one the session must
     say evaluate.every=never. overrides: settings of the session as `train.epochs=3`, of which a grid may have several.
-    shape, outputs: as the model's.
+    shape, outputs: as the model's. initialModel: a model whose weights training begins with; it is not saved with the
+    estimator.
     """
 
     labelCol = Param(Params._dummy(), "labelCol", "the column to predict", TypeConverters.toString)  # noqa: N815
@@ -160,8 +169,10 @@ class VolaryEstimator(Estimator, _Columns, MLWritable, MLReadable):  # type: ign
         overrides: Sequence[str] = (),
         outputs: Sequence[str] = (PREDICTION,),
         shape: Sequence[int] = (),
+        initialModel: VolaryModel | None = None,  # noqa: N803
     ) -> None:
         super().__init__()
+        self._first = None if initialModel is None else initialModel.network
         self._setDefault(labelCol="label", validationIndicatorCol="", overrides=[], outputs=[PREDICTION], shape=[])
         given: dict[str, Any] = {"labelCol": labelCol, "validationIndicatorCol": validationIndicatorCol}
         given |= {"overrides": list(overrides), "outputs": list(outputs), "shape": list(shape)}
@@ -177,20 +188,32 @@ class VolaryEstimator(Estimator, _Columns, MLWritable, MLReadable):  # type: ign
         data, validation = dataset, None
         if indicator:
             data, validation = dataset.filter(~col(indicator)), dataset.filter(col(indicator))
-        session = session_of(self.getOrDefault(self.session), self.getOrDefault(self.overrides))
         inputs, shape = self.getInputCols(), self.getOrDefault(self.shape)
         named = inputs[0] if len(inputs) == 1 else inputs
-        result = train(
-            dataset.sparkSession,
-            session,
-            show=False,
-            data=data,
-            validation=validation,
-            inputs=named,
-            targets=label,
-            shape=shape,
-        )
+        with self._begun() as begun:
+            session = session_of(self.getOrDefault(self.session), [*self.getOrDefault(self.overrides), *begun])
+            result = train(
+                dataset.sparkSession,
+                session,
+                show=False,
+                data=data,
+                validation=validation,
+                inputs=named,
+                targets=label,
+                shape=shape,
+            )
         return VolaryModel.from_run(result.directory.path, inputs, self.getOutputs(), shape=shape)
+
+    @contextmanager
+    def _begun(self) -> Iterator[list[str]]:
+        """The settings by which training begins with the initial model's weights, which are in a file meanwhile."""
+        if self._first is None:
+            yield []
+            return
+        with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+            file.write(self._first.weights)
+            file.flush()
+            yield [f"network.weights={file.name}"]
 
     def write(self) -> Any:
         """What saves it: all of it is parameters."""

@@ -10,6 +10,7 @@ from volary.session.reading.choice import Choice
 from volary.session.values.reference import UserObject
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from volary.data.decoding.decoder import Decoder
     from volary.data.loading.pipeline import Pipeline
     from volary.data.loading.scale import Scale
-    from volary.data.records.records import Records
+    from volary.data.records.records import Bytes, Records
     from volary.data.samples import Split
     from volary.data.unlabelled.unlabelled import Unlabelled
 
@@ -74,6 +75,19 @@ class ImageSettings:
         files, names = image_files(given)
         nobody = torch.zeros(len(names), dtype=torch.int64)
         return Unlabelled(replace(self, cache_mb=0).decoded(files, nobody, None, "test"), names.__getitem__)
+
+    def prepared(self, contents: Sequence[Bytes], name: Callable[[int], str]) -> Tensor:
+        """Inputs (n, channels, height, width) of files at hand, as of validation data. name: of one, in a message.
+
+        Raises CorruptSample for one that cannot be read.
+        """
+        import torch
+
+        from volary.data.records.in_memory import InHand
+
+        records, nobody = InHand(contents.__getitem__, len(contents), name), torch.zeros(len(contents))
+        inputs, _ = replace(self, cache_mb=0).decoded(records, nobody, None, "test").fetch(torch.arange(len(contents)))
+        return inputs
 
     def decoded(
         self, records: Records, targets: Tensor, classes: int | None, split: Split, decoder: Decoder | None = None
