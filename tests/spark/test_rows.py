@@ -64,9 +64,9 @@ def announced(serving: ExitStack, batches: list[Any], layout: ColumnLayout = LAY
 
 
 def test_rows_come_by_their_place_in_the_frame_from_whoever_has_them(tasks):
-    with closing(FrameRows(tasks, 0, KEY, 2 * BLOCK + 5)) as rows:
+    with closing(FrameRows(tasks, 0, KEY, 2 * BLOCK + 5, 10)) as rows:
         come_from_whoever_has_them(rows)
-    assert len(FrameRows(tasks, 1, KEY, 3)) == 3
+    assert len(FrameRows(tasks, 1, KEY, 3, 10)) == 3
 
 
 def come_from_whoever_has_them(rows: FrameRows) -> None:
@@ -81,7 +81,7 @@ def come_from_whoever_has_them(rows: FrameRows) -> None:
 
 def test_what_is_asked_for_ahead_is_what_comes_also_after_a_batch_that_nobody_takes(tasks):
     batches = [torch.tensor([number, BLOCK + number]) for number in range(4)]
-    with closing(FrameRows(tasks, 0, KEY, 2 * BLOCK + 5)) as rows:
+    with closing(FrameRows(tasks, 0, KEY, 2 * BLOCK + 5, 10)) as rows:
         assert [rows.prefetch(one, 0) for one in batches] == [True, True, True, False]
         for one in (batches[1], batches[3]):
             assert rows.take(one, 0)[0][:, 1].tolist() == [float(one[0]), float(one[0])]
@@ -94,7 +94,7 @@ def test_bytes_become_values_from_0_to_1(tasks):
     columns |= {name: plain.column(name) for name in ("volary_position", "volary_split")}
     with ExitStack() as serving:
         told = [announced(serving, [pa.RecordBatch.from_pydict(columns)], layout)]
-        rows = serving.enter_context(closing(FrameRows(told, 0, KEY, 2)))
+        rows = serving.enter_context(closing(FrameRows(told, 0, KEY, 2, None)))
         inputs, targets = rows.fetch(torch.tensor([1, 0]))
         assert rows.take(torch.tensor([1]), 0)[0].dtype == torch.uint8
     torch.testing.assert_close(inputs, torch.tensor([[[0.2, 0.4]], [[0.0, 1.0]]]))
@@ -102,7 +102,7 @@ def test_bytes_become_values_from_0_to_1(tasks):
 
 
 def test_nobody_without_the_key_gets_rows(tasks):
-    with closing(FrameRows(tasks, 0, secrets.token_bytes(32), 2 * BLOCK + 5)) as rows, pytest.raises(KeyRefused):
+    with closing(FrameRows(tasks, 0, secrets.token_bytes(32), 2 * BLOCK + 5, 10)) as rows, pytest.raises(KeyRefused):
         rows.fetch(torch.tensor([0]))
 
 
@@ -112,7 +112,7 @@ def test_inputs_that_differ_in_size_are_refused_within_a_task_and_between_tasks(
     ):
         HeldRows([batch(0, 0, 2), batch(0, 2, 2, width=3)], LAYOUT)
     with ExitStack() as serving, pytest.raises(DataError, match=r"inputs of the shapes \[2\], \[2\], \[3\]"):
-        FrameRows([*tasks, announced(serving, [batch(9, 0, 2, width=3)])], 0, KEY, 2 * BLOCK + 7)
+        FrameRows([*tasks, announced(serving, [batch(9, 0, 2, width=3)])], 0, KEY, 2 * BLOCK + 7, 10)
 
 
 def test_rows_beyond_the_bound_of_memory_are_in_a_file_without_a_name_and_are_the_same(monkeypatch):
@@ -131,7 +131,7 @@ def test_a_worker_waits_until_all_tasks_have_their_rows_and_says_what_was_wrong_
     """Tasks are threads which have met as tasks do; the second has a null."""
     nulls = pa.RecordBatch.from_pydict({**batch(1, 0, 1).to_pydict(), "x": pa.array([None], pa.list_(pa.float32()))})
     meeting = Meeting(2)
-    variables = {KEY_NAME: KEY.hex(), FRAME: HandedFrames("a", None, LAYOUT, [3, 0]).words()}
+    variables = {KEY_NAME: KEY.hex(), FRAME: HandedFrames("a", None, LAYOUT, [3, 0], 10).words()}
 
     def task(rank: int) -> None:
         context, mine = meeting.context(rank), [nulls] if rank else [batch(0, 0, 2)]
@@ -147,11 +147,22 @@ def test_a_worker_waits_until_all_tasks_have_their_rows_and_says_what_was_wrong_
             worker.result(60)
 
 
+def test_a_run_that_begins_from_weights_knows_what_rows_are_like_before_they_come(monkeypatch):
+    numbers = layout_of({"a": "int", "b": "double", "y": "int"}, ["a", "b"], "y")
+    for layout, shape in ((numbers, (2,)), (layout_of({"x": "array<float>", "y": "int"}, ["x"], "y", (1, 2)), (1, 2))):
+        monkeypatch.setitem(os.environ, FRAME, HandedFrames("a", None, layout, [7, 0], 3).words())
+        rows = open_rows("train")
+        assert (len(rows), rows.input_shape, rows.classes) == (7, shape, 3)
+    monkeypatch.setitem(os.environ, FRAME, HandedFrames("a", None, LAYOUT, [7, 0], 3).words())
+    with pytest.raises(DataError, match="is to know the shape of arrays"):
+        open_rows("train")
+
+
 def test_an_empty_frame_missing_validation_data_and_a_worker_without_a_task_are_told(monkeypatch):
     with pytest.raises(DataError, match=r"are there in runs of volary\.spark\.train"):
         open_rows("train")
     empty = HeldRows([], LAYOUT).announcement("127.0.0.1", 1, 0)
-    Path("rows.json").write_text(json.dumps({"rows": [0, 0], "tasks": [empty]}))
+    Path("rows.json").write_text(json.dumps({"rows": [0, 0], "classes": None, "tasks": [empty]}))
     monkeypatch.setitem(os.environ, "VOLARY_SPARK_ROWS", "rows.json")
     monkeypatch.setitem(os.environ, KEY_NAME, KEY.hex())
     with pytest.raises(DataError, match="data is empty"):

@@ -28,13 +28,15 @@ _POSITION, _SPLIT = "volary_position", "volary_split"
 class HandedFrames:
     """Training and validation data, as global temporary views; a run may have no validation data.
 
-    rows: how many each has. keep_bytes: of the rows of a task that stay in its memory.
+    rows: how many each has. classes: how many targets tell apart; None: they are no whole numbers. keep_bytes: of the
+    rows of a task that stay in its memory.
     """
 
     train: str
     test: str | None
     layout: ColumnLayout
     rows: Sequence[int]
+    classes: int | None
     keep_bytes: int = KEEP_BYTES
 
     def words(self) -> str:
@@ -83,7 +85,7 @@ class HeldRows:
     def __init__(self, batches: Iterable[Any], layout: ColumnLayout, keep_bytes: int = KEEP_BYTES) -> None:
         self._record: np.dtype[Any] | None = None
         self._blocks: tuple[list[RowBlock], list[RowBlock]] = ([], [])
-        self._count, self._top = 0, -1
+        self._count = 0
         store = RowStore(keep_bytes)
         for batch in batches:
             if batch.num_rows:
@@ -106,8 +108,6 @@ class HeldRows:
             mine = np.flatnonzero(splits == split)  # neighbours, as rows are sorted
             if len(mine):
                 add_blocks(blocks, positions[mine], self._count + int(mine[0]))
-        if layout.whole:
-            self._top = max(self._top, int(targets.max()))
         rows = np.empty(len(inputs), record)
         rows["inputs"], rows["targets"] = inputs, targets
         self._count += len(rows)
@@ -122,7 +122,6 @@ class HeldRows:
             "attempt": attempt,
             "blocks": self._blocks,
             "like": [[str(one.base), list(one.shape)] for one in fields] or None,
-            "top": self._top,
         }
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:

@@ -146,7 +146,7 @@ def served(
             mine = {"refused": str(error)}
         told = [json.loads(words) for words in context.allGather(json.dumps(mine))]
         draft = file.with_suffix(".draft")
-        draft.write_text(json.dumps({"rows": frames.rows, "tasks": told}))
+        draft.write_text(json.dumps({"rows": frames.rows, "classes": frames.classes, "tasks": told}))
         draft.rename(file)
         yield
 

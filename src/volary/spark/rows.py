@@ -20,12 +20,12 @@ from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost
 from volary.data.samples import HandOver
 from volary.errors import DataError
-from volary.executors.frame import SERVICE, bytes_each, filled
+from volary.executors.frame import SERVICE, HandedFrames, bytes_each, filled
 from volary.executors.ledger import Announcement, Ledger, RowBlock
 from volary.executors.stage import KEY, ROWS
 
 if TYPE_CHECKING:
-    from volary.data.samples import Split
+    from volary.data.samples import Samples, Split
 
 _SPLITS = ("train", "test")
 _PIECE_BYTES = 8 << 20  # asked for at once, of each task
@@ -35,16 +35,22 @@ _ANSWER_S = 120.0  # without a byte of an answer
 _LOOK_S = 0.02
 
 
-def open_rows(split: Split) -> FrameRows:
-    """The rows of the frame of a split, in a worker below a task. Raises DataError if there are none."""
+def open_rows(split: Split) -> Samples:
+    """The rows of the frame of a split, in a worker below a task. Raises DataError if there are none.
+
+    In the process that lets a run begin from weights they are not there, and it is known what they are like.
+    """
     if ROWS not in os.environ:
+        if (frames := HandedFrames.found()) is not None:
+            return FrameOutline(frames, _SPLITS.index(split))
         raise DataError("rows of a frame are there in runs of volary.spark.train(spark, session, data=...) alone")
     began_s = time.perf_counter()
     told = _announced(Path(os.environ[ROWS]))
     if refused := [one["refused"] for one in told["tasks"] if "refused" in one]:
         raise DataError(f"data: {refused[0]}")
     number = _SPLITS.index(split)
-    found = FrameRows(told["tasks"], number, bytes.fromhex(os.environ[KEY]), told["rows"][number])
+    key = bytes.fromhex(os.environ[KEY])
+    found = FrameRows(told["tasks"], number, key, told["rows"][number], told["classes"])
     found.handed_over = replace(found.handed_over, waited_s=time.perf_counter() - began_s)
     if not len(found):
         what = "data is empty; accepted: a frame with rows"
@@ -67,16 +73,35 @@ def _announced(file: Path) -> dict[str, Any]:
     return told
 
 
-class FrameRows:
-    """Samples by their number: the place of a row in the order of its frame. announced: of all tasks, by their numbers.
+class FrameOutline:
+    """What is known of a frame's rows before a task has them. Raises DataError if that does not say their shape."""
 
-    rows: as many as the frame has. Raises DataError if rows differ between tasks, and for rows that are there twice or
-    are missing.
+    def __init__(self, frames: HandedFrames, split: int) -> None:
+        layout = frames.layout
+        self.input_shape = tuple(layout.shape) or (len(layout.inputs),)
+        self.input_dtype, self.classes, self._rows = torch.float32, frames.classes, frames.rows[split]
+        if layout.kind == "array" and not layout.shape:
+            raise DataError(
+                "a run that begins from weights is to know the shape of arrays; accepted: shape=(1, 28, 28)"
+            )
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        raise DataError("rows of a frame are with the tasks of the run alone")
+
+
+class FrameRows:
+    """Samples by their number: the place of a row in the order of its frame.
+
+    announced: of all tasks, by their numbers. rows, classes: as `HandedFrames` has them, of this frame. Raises
+    DataError if rows differ between tasks, and for rows that are there twice or are missing.
     """
 
     block = 1
 
-    def __init__(self, announced: list[dict[str, Any]], split: int, key: bytes, rows: int) -> None:
+    def __init__(self, announced: list[dict[str, Any]], split: int, key: bytes, rows: int, classes: int | None) -> None:
         likes = [one["like"] for one in announced if one["like"] is not None]
         if any(like != likes[0] for like in likes):
             raise DataError(
@@ -95,7 +120,7 @@ class FrameRows:
             )
         except ValueError as error:
             raise DataError(f"data: {error}; accepted: a frame that gives the same rows each time") from None
-        self.classes = top + 1 if (top := max(one["top"] for one in announced)) >= 0 else None
+        self.classes = classes
         self._where = [(str(one["host"]), int(one["port"])) for one in announced]
         self.handed_over = HandOver("Spark", rows, max(one.get("seconds", 0.0) for one in announced), 0.0)
         self._key = key

@@ -124,7 +124,7 @@ def handed_over(
     if validation is not None and (other := _layout_of(validation, names, targets, shape)) != layout:
         raise BadInput(f"validation has columns of other types than data ({other.kind}, not {layout.kind})")
     frames = [data] if validation is None else [data, validation]
-    rows = [frame.count() for frame in frames]
+    rows, tops = zip(*(_counted(frame, targets if layout.whole else None) for frame in frames), strict=True)
     if 0 in rows:
         raise BadInput(f"{'validation' if rows[0] else 'data'} is empty; accepted: a frame with rows")
     views = [f"volary_{secrets.token_hex(8)}" for _ in frames]
@@ -132,7 +132,7 @@ def handed_over(
         frame.withColumns({name: without_vectors(frame, name) for name in names}).createGlobalTempView(view)
     test = views[1] if len(views) > 1 else None
     try:
-        handed = HandedFrames(views[0], test, layout, [*rows, 0][:2], keep_mib << 20)
+        handed = HandedFrames(views[0], test, layout, [*rows, 0][:2], max(tops) + 1 or None, keep_mib << 20)
         with _in_environment({FRAME: handed.words()}):
             yield SOURCE
     finally:
@@ -143,6 +143,14 @@ def handed_over(
 
 def _layout_of(frame: Any, inputs: Sequence[str], target: str, shape: Sequence[int]) -> ColumnLayout:
     return layout_of({name: AS_ARRAYS.get(kind, kind) for name, kind in frame.dtypes}, inputs, target, shape)
+
+
+def _counted(frame: Any, whole: str | None) -> tuple[int, int]:
+    """How many rows a frame has, and the largest of its whole targets; -1: there is none."""
+    functions = import_module("pyspark.sql.functions")
+    top = functions.lit(None) if whole is None else functions.max(functions.col(f"`{whole}`").cast("bigint"))
+    (row,) = frame.agg(functions.count("*").alias("rows"), top.alias("top")).collect()
+    return int(row["rows"]), -1 if row["top"] is None else int(row["top"])
 
 
 def without_vectors(frame: Any, name: str) -> Any:
