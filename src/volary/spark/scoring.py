@@ -71,7 +71,8 @@ class Scoring:
         if inputs.shape[1:] != self.network.input_shape and inputs[:1].size == prod(self.network.input_shape):
             inputs = inputs.reshape(len(inputs), *self.network.input_shape)
         try:
-            found = self._loaded.compute(torch.from_numpy(np.ascontiguousarray(inputs)))
+            writable = np.require(inputs, requirements=("C", "W"))  # Arrow's memory is not
+            found = self._loaded.compute(torch.from_numpy(writable))
         except Exception as error:  # whatever a network of the user's own raises
             shape = self.network.input_shape
             raise BadInput(f"the network takes {shape}, not {inputs.shape[1:]}: {raised(error).error}") from error

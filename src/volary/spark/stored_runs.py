@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from volary.data.storage.place import located
 from volary.errors import RunError
-from volary.storage.remote_path import RemotePath
 
 _CHECKPOINTS = "checkpoints/"
 
@@ -19,10 +19,10 @@ def local_run(run: str | Path, step: int | None) -> Iterator[str | Path]:
 
     Raises RunError if there is none, SettingError for a store that nothing here can read, and OSError.
     """
-    if "://" not in str(run):
+    remote = located(run)
+    if isinstance(remote, Path):
         yield run
         return
-    remote = RemotePath.of(str(run))
     files = [name for name in remote.files() if not name.startswith("logs/")]
     if "session.yaml" not in files:
         raise RunError(f"{run}: there is no run; accepted: the folder of one, with its session.yaml")
