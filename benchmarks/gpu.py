@@ -79,7 +79,7 @@ def main() -> None:
         if options.wants(name):
             try:
                 found.append(row(options))
-            except (RuntimeError, subprocess.SubprocessError) as reason:  # figures of other rows are of use
+            except (RuntimeError, TypeError, subprocess.SubprocessError) as reason:  # figures of other rows are of use
                 print(f"{name}: failed: {reason}")
     report(found, options.json)
 
