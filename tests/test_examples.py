@@ -25,8 +25,8 @@ def shape(line: str) -> str:
     return re.sub(r"(\d+ min )?\d[\d.]*", "N", line)
 
 
-def test_there_are_two_sessions_and_a_solver_with_its_network_and_else_pairs_of_scripts():
-    files = {"digits.yaml", "gpt.yaml", "digits_net.prototxt", "digits_solver.prototxt", "ruff.toml"}
+def test_there_are_three_sessions_and_a_solver_with_its_network_and_else_pairs_of_scripts():
+    files = {"digits.yaml", "gpt.yaml", "lstm.yaml", "digits_net.prototxt", "digits_solver.prototxt", "ruff.toml"}
     assert {one.name for one in EXAMPLES.iterdir() if one.is_file()} == files
     for folder in (one for one in EXAMPLES.iterdir() if one.is_dir()):
         assert sorted(file.name for file in folder.glob("*.py")) == ["distributed.py", "plain.py"]
