@@ -103,7 +103,9 @@ class SessionParts:
         return manifest
 
     def remember(self) -> None:
-        self._before = deepcopy((self._parts_states(), self._rank_state()))
+        own = self._rank_state()
+        own |= deepcopy({name: own[name] for name in self._own if name in own})  # generators and buffers are copies
+        self._before = deepcopy(self._parts_states()), own
 
     def keep(self, step: int, due: Agreed | None) -> KeptState:
         now = self._parts_states(), self._rank_state()

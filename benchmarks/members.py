@@ -1,0 +1,160 @@
+"""How soon does synchronous training go on when a worker is killed, and what does being able to cost?
+
+    python benchmarks/members.py [--quick] [--only NAME] [--json FILE]
+
+Four workers on this machine train two fully connected layers (137 thousand parameters), 32 samples each, with SGD.
+
+- `recovery`: one of them gets SIGKILL after 50 steps. Measured are the seconds from there to the end of the next step:
+  of a run with `strategy.recover=memory`, and of DDP below torchrun, which starts all workers again from the state that
+  rank 0 saves each step. Who is killed is drawn, alike for both. 5 pairs, --quick one.
+- `calm`: nobody is killed. Measured is the median step of rank 0, with `strategy.recover=memory` and without. 5 pairs
+  of runs of 400 steps, --quick two.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from _in_lab import HERE
+from _report import Options, Row, arguments, paired, report
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+
+WORKERS, SHARE, KILL_AT, STEPS, WARM = 4, 32, 50, 400, 20
+WITHIN_S, LOOK_S = 300.0, 0.01
+SESSION = f"""\
+network: {{layers: [{{linear: {{outputs: 512}}}}, relu: {{}}, {{linear: {{outputs: classes}}}}]}}
+data: {{source: {{name: synthetic, shape: [256], classes: 10, samples: 12800}}, batch_size: {WORKERS * SHARE}}}
+optimizer: {{name: sgd, lr: 0.05, momentum: 0.9}}
+train: {{steps: STEPS, device: cpu}}
+evaluate: {{every: never}}
+checkpoint: {{every: never}}
+strategy: {{workers: {WORKERS}}}
+run: {{name: it}}
+"""
+
+
+def main() -> None:
+    """Run the rows that are asked for."""
+    options = arguments(__doc__, ["recovery", "calm"])
+    rows = [row(options) for name, row in (("recovery", _recovery), ("calm", _calm)) if options.wants(name)]
+    report(rows, options.json)
+
+
+def _recovery(options: Options) -> Row:
+    pairs = 1 if options.quick else 5
+    ours, theirs = (random.Random(1) for _ in range(2))
+    found = paired(lambda: _ours(ours.randrange(WORKERS)), lambda: _theirs(theirs.randrange(WORKERS)), pairs)
+    peer = "torchrun's restart of DDP, which saves each step"
+    return Row(
+        "recovery", found.ours, "s", peer, found.theirs, found.ratio, "at most 10 s, and 0.3 of torchrun's", "lower"
+    )
+
+
+def _calm(options: Options) -> Row:
+    found = paired(lambda: _step_s("memory"), lambda: _step_s("checkpoint"), 2 if options.quick else 5)
+    return Row("calm", found.ours, "s", "recover=checkpoint", found.theirs, found.ratio, "at most 1.01", "lower")
+
+
+def _ours(rank: int) -> float:
+    """Seconds from the end of this worker to the end of the next step."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = _started(folder, "memory", 10**6)
+        directory = RunDirectory(Path(folder, "runs", "it"))
+        try:
+            _wait_until(lambda: directory.database.exists() and _newest(directory) >= KILL_AT, process)
+            with RunReader(directory) as reader:
+                pids = reader.info()["pids"].strip("[]").split(",")
+            killed = time.time()
+            os.kill(int(pids[1 + rank]), signal.SIGKILL)
+            _wait_until(lambda: _recovered(directory) is not None, process)
+            step = _recovered(directory)
+            assert step is not None
+            _wait_until(lambda: _newest(directory) > step, process)
+            with RunReader(directory) as reader:
+                ends = [row.ended_at for row in reader.steps(after=step) if row.step == step + 1]
+        finally:
+            process.terminate()
+            process.wait()
+    print(f"  recover=memory, rank {rank} killed: {max(ends) - killed:.2f} s", flush=True)
+    return max(ends) - killed
+
+
+def _recovered(directory: RunDirectory) -> int | None:
+    """The step that the others have gone on from."""
+    with RunReader(directory) as reader:
+        return next((event.step for event in reader.events(kind="recovered")), None)
+
+
+def _newest(directory: RunDirectory) -> int:
+    with RunReader(directory) as reader:
+        return reader.last_step()
+
+
+def _theirs(rank: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={WORKERS}", "--max-restarts=1"]
+        command += ["--standalone", str(HERE / "_elastic_ddp.py"), folder, str(10**6), str(SHARE)]
+        # the agent's own store still has the addresses of the workers before, which gloo would try again and again
+        variables = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        steps = Path(folder, "steps")
+
+        def ends() -> list[tuple[int, float]]:
+            lines = steps.read_text(encoding="utf-8").splitlines() if steps.exists() else []
+            whole = (line.split() for line in lines)
+            return [(int(words[0]), float(words[1])) for words in whole if len(words) == 2]
+
+        try:
+            _wait_until(lambda: bool(ends()) and ends()[-1][0] >= KILL_AT, process)
+            killed = time.time()
+            first = int(Path(folder, f"pid-{rank}").read_text(encoding="utf-8"))
+            os.kill(first, signal.SIGKILL)
+            pid = Path(folder, f"pid-{rank}")
+            _wait_until(lambda: pid.read_text(encoding="utf-8") not in ("", str(first)), process)
+            again = pid.stat().st_mtime
+            _wait_until(lambda: ends()[-1][1] > again, process)
+            took = next(at for _, at in ends() if at > again) - killed
+        finally:
+            process.terminate()
+            process.wait()
+    print(f"  torchrun, rank {rank} killed: {took:.2f} s", flush=True)
+    return took
+
+
+def _step_s(recover: str) -> float:
+    """The median step of rank 0, seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        if _started(folder, recover, STEPS).wait() != 0:
+            raise SystemExit(f"a run with recover={recover} failed")
+        with RunReader(RunDirectory(Path(folder, "runs", "it"))) as reader:
+            took = [row.step_s for row in reader.steps(after=WARM) if row.rank == 0]
+    print(f"  recover={recover}: {1000 * statistics.median(took):.2f} ms a step", flush=True)
+    return statistics.median(took)
+
+
+def _started(folder: str, recover: str, steps: int) -> subprocess.Popen[bytes]:
+    Path(folder, "session.yaml").write_text(SESSION.replace("STEPS", str(steps)), encoding="utf-8")
+    command = [sys.executable, "-m", "volary", "train", "session.yaml", f"strategy.recover={recover}", "--quiet"]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + WITHIN_S
+    while not condition():
+        if time.monotonic() > until or process.poll() is not None:
+            raise SystemExit(f"{process.args!r} did not come so far")
+        time.sleep(LOOK_S)
+
+
+if __name__ == "__main__":
+    main()
