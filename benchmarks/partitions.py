@@ -2,7 +2,7 @@
 
     python benchmarks/partitions.py [--quick] [--only NAME] [--json FILE]
 
-Rows `tensor-bytes` and `hybrid-bytes` are in `_parts_bytes.py`.
+Rows `tensor-bytes`, `hybrid-bytes` and `hybrid-memory` are in `_parts_bytes.py`.
 
 Rows `sharded3-...`: `partition: {name: sharded, level: 3}` on four workers, AlexNet-like (34 million parameters, P =
 137 MB, nearly all in two layers), 16 samples each, beside FSDP2 (`torch.distributed.fsdp.fully_shard` of each layer, on
