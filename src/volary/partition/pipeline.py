@@ -32,6 +32,7 @@ class PipelineStages(Partition):
     stages: Any = AUTO  # auto: as even as can be; or the layers with which the stages after the first begin
     micro_batches: Any = AUTO  # how many follow each other of each batch; auto: 4 for each worker
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble"] = "1f1b"  # in which order they pass the stages
+    hand_over: Literal["exact", "bf16", "fp16"] = "exact"  # how values and their gradients travel between stages
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
     lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -82,7 +83,8 @@ class PipelineStages(Partition):
         owners = plan.owners(ranks)
         keepers = {Range(name, 0, size): owners[name] for name, size in trained_sizes(module).items()}
         micro_batches = self._micro_batches(ranks)
-        network = StagedNetwork(plan, schedule, micro_batches)
+        narrow = self.hand_over if self.hand_over != "exact" else ""
+        network = StagedNetwork(plan, schedule, micro_batches, narrow)
         table = timetable(schedule, ranks, micro_batches)
         told = {
             "route": f"between stages, of which the next ones begin with {', '.join(plan.names)}",
@@ -91,7 +93,7 @@ class PipelineStages(Partition):
         return Part(
             module,
             Holdings(rank, self.mesh(ranks), keepers),
-            passes_bytes=partial(plan.passed_bytes, ranks),
+            passes_bytes=partial(plan.passed_bytes, ranks, 2 if narrow else 4),
             idle=table.bubble,
             alive=table.alive,
             join=network.join,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from volary.errors import SettingError
 from volary.partition._base import Part, Partition, trained_sizes
@@ -34,6 +34,7 @@ class TensorCut(Partition):
 
     plan: Any = AUTO  # which layers are cut, and how: auto, or by layer, as {fc6: column, fc7: row, attention: heads}
     memory: Size | None = None  # of parameters that a worker may hold: auto cuts as few layers as that takes; null: all
+    hand_over: Literal["exact", "bf16", "fp16"] = "exact"  # how values and their gradients travel between parts
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
     lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(("all sums", "own loop"), _ALONE)
@@ -80,8 +81,8 @@ class TensorCut(Partition):
         return Part(
             module,
             holdings,
-            passes_bytes=partial(passed_by_tensor, module, plan, ranks),
-            join=partial(cut_network, module, plan, holdings),
+            passes_bytes=partial(passed_by_tensor, module, plan, ranks, self.hand_over != "exact"),
+            join=partial(cut_network, module, plan, holdings, self.hand_over if self.hand_over != "exact" else ""),
         )
 
 

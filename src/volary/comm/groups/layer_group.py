@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, distributed
 
+from volary.comm.groups.narrow_types import NARROW, WIDE
 from volary.comm.groups.peers import peers_needed
 from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-
-_EXACT = (torch.float32, torch.float64)  # what sums are made in: others become float32 for that
 
 
 class PartGroup(Protocol):
@@ -35,24 +35,28 @@ class LayerGroup:
     """Collectives of one group for values of layers; all its ranks call them in the same order, from one thread.
 
     group: with connections of its own, since another thread may be using those of others. sent_bytes, received_bytes:
-    by this rank since the start. waiting: the context of a wait for other ranks.
+    by this rank since the start. waiting: the context of a wait for other ranks. narrow: the type of 16 bits, one of
+    `NARROW`, in which sums and what is gathered travel; empty: as they are.
     """
 
-    def __init__(self, group: Group) -> None:
-        self.group = group
+    def __init__(self, group: Group, narrow: str = "") -> None:
+        self.group, self.narrow = group, narrow
         self.rank, self.size = group.rank, group.size
-        self.sent_bytes = self.received_bytes = 0
+        self.sent_bytes = self.received_bytes = self._saved_bytes = 0
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
         """The bytes so far, as they are counted by codec and route."""
-        plain_bytes = self.sent_bytes + self.received_bytes
-        return (Traffic("none", "between parts", self.sent_bytes, self.received_bytes, plain_bytes),)
+        plain_bytes = self.sent_bytes + self.received_bytes + self._saved_bytes
+        codec = self.narrow or "none"
+        return (Traffic(codec, "between parts", self.sent_bytes, self.received_bytes, plain_bytes),)
 
     def added_up(self, values: Tensor) -> Tensor:
         """The sum of all ranks' values, of the same shape on each, as a new tensor; the same bits on all ranks."""
-        total = values.to(values.dtype if values.dtype in _EXACT else torch.float32, copy=True).contiguous()
+        if self.narrow and values.dtype in WIDE:
+            return self._added_up_narrow(values)
+        total = values.to(values.dtype if values.dtype in WIDE else torch.float32, copy=True).contiguous()
         with self.waiting(), peers_needed():
             distributed.all_reduce(total, group=self.group.process_group)
         # a ring sends each of its two phases' slices once: Patarasuk & Yuan 2009
@@ -65,9 +69,34 @@ class LayerGroup:
 
         sizes: of each rank's along it, which may differ.
         """
+        if self.narrow and values.dtype in WIDE:
+            return self._gathered_narrow(values.to(NARROW[self.narrow]), dim, sizes, values.dtype)
         shape = list(values.shape)
         parts = [values.new_empty([*shape[:dim], size, *shape[dim + 1 :]]) for size in sizes]
         return torch.cat(self.exchanged([values] * self.size, parts), dim)
+
+    def _added_up_narrow(self, values: Tensor) -> Tensor:
+        """Each rank adds up a part of them, which it gets rounded, and gives the sums, rounded once more, to all."""
+        bounds = [values.numel() * rank // self.size for rank in range(self.size + 1)]
+        sizes = [end - start for start, end in pairwise(bounds)]
+        given = list(values.reshape(-1).to(NARROW[self.narrow]).split(sizes))
+        parts = self._exchanged_narrow(given, [torch.empty_like(given[self.rank]) for _ in sizes], values.dtype)
+        own = sum((part.to(values.dtype) for part in parts[1:]), parts[0].to(values.dtype))
+        whole = self._gathered_narrow(own.to(NARROW[self.narrow]), 0, sizes, values.dtype)
+        return whole.view(values.shape)
+
+    def _gathered_narrow(self, values: Tensor, dim: int, sizes: Sequence[int], kind: torch.dtype) -> Tensor:
+        shape = list(values.shape)
+        parts = [values.new_empty([*shape[:dim], size, *shape[dim + 1 :]]) for size in sizes]
+        return torch.cat(self._exchanged_narrow([values] * self.size, parts, kind), dim).to(kind)
+
+    def _exchanged_narrow(self, given: Sequence[Tensor], into: Sequence[Tensor], kind: torch.dtype) -> list[Tensor]:
+        """As `exchanged`; kind: what they were before."""
+        before = self.sent_bytes + self.received_bytes
+        found = self.exchanged(given, into)
+        narrow_bytes = self.sent_bytes + self.received_bytes - before
+        self._saved_bytes += narrow_bytes * (kind.itemsize - into[0].element_size()) // into[0].element_size()
+        return found
 
     def exchanged(self, given: Sequence[Tensor], into: Sequence[Tensor]) -> list[Tensor]:
         """Give each rank its tensor of `given`, (...), and take theirs; `into` are of the shapes of what they give."""

@@ -13,14 +13,20 @@ if TYPE_CHECKING:
     from volary.partition._base import LayerUse
     from volary.partition.cutting.plans import LayerCut, Plan
 
-VALUE_BYTES = 4
+NARROW_BYTES = 2
 
 
-def passed_by_tensor(module: nn.Module, plan: Plan, ranks: int, uses: Mapping[str, LayerUse], samples: float) -> float:
-    """Of layers that are cut by `plan` among so many ranks, of which each has all `samples` of a step."""
-    layers = dict(named_modules(module))
+def passed_by_tensor(
+    module: nn.Module, plan: Plan, ranks: int, narrow: bool, uses: Mapping[str, LayerUse], samples: float
+) -> float:
+    """Of layers that are cut by `plan` among so many ranks, of which each has all `samples` of a step.
+
+    narrow: values pass in 16 bits.
+    """
+    layers, width = dict(named_modules(module)), next(module.parameters()).element_size()
     used = [(cut, layers[cut.layer], uses[cut.layer]) for cut in plan.cuts if cut.layer in uses]
-    return sum(_of_cut(cut, layer, use, ranks, samples) for cut, layer, use in used)
+    values = sum(_of_cut(cut, layer, use, ranks) for cut, layer, use in used)
+    return samples * values * (min(width, NARROW_BYTES) if narrow else width)
 
 
 def passed_by_hybrid(
@@ -37,16 +43,16 @@ def passed_by_hybrid(
     return found
 
 
-def _of_cut(cut: LayerCut, layer: nn.Module, use: LayerUse, ranks: int, samples: float) -> float:
+def _of_cut(cut: LayerCut, layer: nn.Module, use: LayerUse, ranks: int) -> float:
+    """Values of a sample."""
     inputs, outputs = 0, use.values
     if isinstance(layer, nn.Linear):
         inputs = layer.in_features * outputs // layer.out_features
     if isinstance(layer, nn.MultiheadAttention):  # a sum of what heads give, and one of the gradient by one input
-        return samples * outputs * VALUE_BYTES * (1 + use.needs_gradient) * 2 * (ranks - 1) / ranks
+        return outputs * (1 + use.needs_gradient) * 2 * (ranks - 1) / ranks
     gathered, summed = (ranks - 1) / ranks, 2 * (ranks - 1) / ranks
     if cut.how == "column":
         values = outputs * gathered * (not cut.apart) + inputs * summed * use.needs_gradient
     else:
         values = outputs * summed + inputs * gathered * (use.needs_gradient and not cut.apart)
-    assert isinstance(layer.weight, nn.Parameter)
-    return samples * values * layer.weight.element_size()
+    return values

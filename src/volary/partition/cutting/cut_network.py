@@ -62,12 +62,13 @@ def blocks_of(module: nn.Module, cut: LayerCut, mesh: RankMesh) -> Iterator[tupl
         yield from zip(blocks, mesh.groups("data", "shard"), strict=True)
 
 
-def cut_network(module: nn.Module, plan: Plan, holdings: Holdings, group: Group) -> LayerGroup:
+def cut_network(module: nn.Module, plan: Plan, holdings: Holdings, narrow: str, group: Group) -> LayerGroup:
     """Leave this rank with its blocks of the layers, in place; their parameters stay the same objects.
 
-    Returns what its layers communicate in. A collective call of `group`, the ranks that hold this replica.
+    narrow: see `LayerGroup`. Returns what its layers communicate in. A collective call of `group`, the ranks that hold
+    this replica.
     """
-    own = LayerGroup(group)
+    own = LayerGroup(group, narrow)
     named, layers = dict(named_parameters(module)), dict(named_modules(module))
     ranks = range(own.size)
     sizes = {}

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # of a core and its memory, and of a link to another process: only how they compare decides where a network is cut
 OPERATIONS_PER_S, MOVED_BYTES_PER_S, HANDED_BYTES_PER_S = 3e10, 5e9, 1e9
-HANDED_BYTES = 4  # a value
 
 
 @dataclass(frozen=True)
@@ -105,9 +104,9 @@ class StagePlan:
         stages = {id(one): number for number in range(self.stages) for one in self.tensors(number)}
         return {name: (stages[one] % ranks,) for one, name in names.items()}
 
-    def passed_bytes(self, ranks: int, uses: Mapping[str, LayerUse], samples: float) -> float:
+    def passed_bytes(self, ranks: int, value_bytes: int, uses: Mapping[str, LayerUse], samples: float) -> float:
         """Bytes that the rank which passes most hands to others in a step: values forward, and gradients back."""
-        given = [samples * HANDED_BYTES * self._handed(begin, uses) for begin in self.begins[1:]]
+        given = [samples * value_bytes * self._handed(begin, uses) for begin in self.begins[1:]]
         passed = [0.0] * ranks
         for stage, size in enumerate(given):
             passed[stage % ranks] += size

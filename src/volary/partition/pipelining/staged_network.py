@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class StagedNetwork:
-    """The network that `plan` cuts. micro_batches: of each batch."""
+    """The network that `plan` cuts. micro_batches: of each batch. narrow: see `Stages`."""
 
-    def __init__(self, plan: StagePlan, schedule: StageSchedule, micro_batches: int) -> None:
-        self._plan, self._schedule, self._micro_batches = plan, schedule, micro_batches
+    def __init__(self, plan: StagePlan, schedule: StageSchedule, micro_batches: int, narrow: str) -> None:
+        self._plan, self._schedule, self._micro_batches, self._narrow = plan, schedule, micro_batches, narrow
         self._stages: Stages | None = None
 
     def join(self, group: Group) -> TensorMessages:
@@ -29,7 +29,7 @@ class StagedNetwork:
         plan, module = self._plan, self._plan.chain.module
         messages = TensorMessages(group, next(module.parameters()).device)
         own = {number: plan.stage(number) for number in range(messages.rank, plan.stages, messages.size)}
-        self._stages = Stages(own, plan.stages, self._schedule, self._micro_batches, messages)
+        self._stages = Stages(own, plan.stages, self._schedule, self._micro_batches, messages, self._narrow)
         if messages.size > 1:
             _leave(module, {id(one) for number in own for one in plan.tensors(number)})
             vars(module)["forward"] = self._evaluate

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
+from volary.comm.groups.narrow_types import NARROW, WIDE
 from volary.partition.pipelining.schedules import StagePass, StageSchedule, timetable
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Stages:
     """This worker's stages, by number, of `total`; stage s is on worker s modulo the workers.
 
     messages: among the workers that hold the same replica. micro_batches: of a batch; one of fewer samples is cut into
-    these.
+    these. narrow: the type of 16 bits, one of `NARROW`, in which what is handed over travels; empty: as it is.
     """
 
     def __init__(
@@ -42,9 +43,10 @@ class Stages:
         schedule: StageSchedule,
         micro_batches: int,
         messages: TensorMessages,
+        narrow: str = "",
     ) -> None:
         self.own, self.schedule = own, schedule
-        self._total, self._micro_batches, self._messages = total, micro_batches, messages
+        self._total, self._micro_batches, self._messages, self._narrow = total, micro_batches, messages, narrow
         self._rank, self._workers = messages.rank, messages.size
         self._here: dict[tuple[Handed, int], list[Tensor]] = {}  # from one stage of this worker to another
 
@@ -84,6 +86,9 @@ class Stages:
         """Give `values`, of any shape, to the worker of `stage`; returns at once."""
         if stage % self._workers == self._rank:
             self._here.setdefault((what, stage), []).append(values.detach())
+        elif self._narrow and values.dtype in WIDE:
+            about = 1 + WIDE.index(values.dtype)
+            self._messages.send(values.to(NARROW[self._narrow]), stage % self._workers, _tag(what, stage), about)
         else:
             self._messages.send(values, stage % self._workers, _tag(what, stage))
 
@@ -91,7 +96,8 @@ class Stages:
         """Wait for what stage `source` gives `stage`, of any shape."""
         if source % self._workers == self._rank:
             return self._here[what, stage].pop(0)
-        return self._messages.receive(source % self._workers, _tag(what, stage))[0]
+        values, about = self._messages.receive(source % self._workers, _tag(what, stage))
+        return values.to(WIDE[about - 1]) if about else values
 
     def _told(self, values: Tensor | None) -> Tensor:
         """On all workers what the one with the last stage has."""
