@@ -1,0 +1,107 @@
+"""Executors that are killed while they hand over rows, and while they score: real Spark, in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SESSION = """\
+network: softmax
+data: {source: digits, batch_size: 64}
+optimizer: {name: sgd, lr: 0.05}
+train: {steps: 30}
+evaluate: {every: never}
+strategy: {workers: 2, startup_timeout_s: 600}
+"""
+PROGRAM = """\
+import itertools
+import json
+import os
+from pathlib import Path
+
+import psutil
+import torch
+from pyspark.sql import SparkSession
+from safetensors.torch import load_file
+
+import volary.spark
+from volary.data.sources.digits import SOURCE
+from volary.run.database.reader import RunReader
+from volary.spark import VolaryModel
+
+PARTITIONS = 4
+
+
+def killing(folder, number):
+    \"\"\"Passes rows on, and kills its executor when a partition comes for the time with this number, from 0.\"\"\"
+
+    def run(batches):
+        for mine in itertools.count():
+            try:
+                os.close(os.open(f"{folder}/{mine}", os.O_CREAT | os.O_EXCL))
+                break
+            except FileExistsError:
+                pass
+        for batch in batches:
+            if mine == number:
+                parents = psutil.Process().parents()
+                next(one for one in parents if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline())).kill()
+            yield batch
+
+    return run
+
+
+def killed(folder):
+    return len(list(Path(folder).iterdir()))
+
+
+def weights(result):
+    (file,) = result.directory.checkpoints.glob("step-*30/model.safetensors")
+    return load_file(file)
+
+
+if __name__ == "__main__":
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1"}
+    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    settings |= {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.log.level": "OFF"}
+    spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
+    samples = SOURCE().open("train")
+    inputs, targets = samples.fetch(torch.arange(len(samples)))
+    rows = [(image.ravel().tolist(), int(label)) for image, label in zip(inputs.numpy(), targets.numpy())]
+    parallel = spark.sparkContext.parallelize(rows, PARTITIONS)  # always in this order
+    df = spark.createDataFrame(parallel, "image array<float>, label int")
+    said = {}
+
+    Path("feeding").mkdir()
+    feeding = df.mapInArrow(killing(Path("feeding").absolute(), PARTITIONS + 1), df.schema)  # after they were counted
+    result = volary.spark.train(
+        spark, "session.yaml", show=False, data=feeding, inputs="image", targets="label", shape=inputs.shape[1:]
+    )
+    with RunReader(result.directory) as reader:
+        (event,) = reader.events(kind="handed_over")
+    said["feeding"] = [killed("feeding") > 2 * PARTITIONS, event.data["rows"] == len(samples)]
+    undisturbed = volary.spark.train(
+        spark, "session.yaml", show=False, data=df, inputs="image", targets="label", shape=inputs.shape[1:]
+    )
+    one, other = weights(result), weights(undisturbed)
+    said["equal"] = all(torch.equal(one[name], other[name]) for name in one)
+
+    Path("scoring").mkdir()
+    model = VolaryModel.from_run(result.directory.path, ["image"], ["prediction"], shape=inputs.shape[1:])
+    scoring = df.mapInArrow(killing(Path("scoring").absolute(), 1), df.schema)
+    found = [row["prediction"] for row in model.transform(scoring).collect()]
+    said["scoring"] = [killed("scoring") > PARTITIONS, sorted(found)]
+    said["expected"] = sorted(row["prediction"] for row in model.transform(df).collect())
+    spark.stop()
+    print(json.dumps(said))
+"""
+
+
+@pytest.mark.slow  # starts a cluster of Spark's, and two runs in it
+def test_an_executor_killed_while_it_feeds_or_scores_costs_no_row_and_none_comes_twice(said_by):
+    Path("session.yaml").write_text(SESSION)
+    said = said_by(PROGRAM)
+    assert said["feeding"] == [True, True]
+    assert said["equal"]
+    assert said["scoring"] == [True, said["expected"]]
