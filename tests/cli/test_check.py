@@ -384,6 +384,7 @@ def test_workers_that_keep_shares_take_less_by_what_the_optimiser_keeps_of_the_o
 def test_memory_and_time_of_a_step_are_told_beforehand_and_what_helps_where_activations_do_not_fit(check, monkeypatch):
     said = check("data.batch_size=20")
     assert re.search(r"\n# memory: 32 MiB a worker \(.*32 the process\); up to 0 more while a checkpoint", said.err)
+    assert re.search(r"\n# batches: up to about [\d,]+ samples fit into the memory that is available\n", said.err)
     assert re.search(r"\n# computing: [\d.e-]+ s a step, 0 s an epoch; reading, communication and updates", said.err)
     monkeypatch.setattr(worker_memory, "available_bytes", lambda: 1000)
     (warning,) = warnings_in(check("data.batch_size=20"))

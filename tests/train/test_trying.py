@@ -10,7 +10,8 @@ from torch import nn
 
 from volary.session import Session
 from volary.train.trying import step_cost
-from volary.train.trying.worker_memory import worker_memory
+from volary.train.trying import worker_memory as memories
+from volary.train.trying.worker_memory import WorkerMemory, largest_batch, worker_memory
 
 SHARE, WIDTH, HIDDEN, CLASSES = 300, 50, 40, 10
 VALUE = 4
@@ -37,6 +38,15 @@ def test_a_share_of_few_samples_is_measured_as_it_is(share):
     seen = []
     step_cost.step_cost(network(), seen.append, share, passes=1, workers_here=1)
     assert seen == [min(2, share), share]
+
+
+def test_the_largest_batch_leaves_workers_what_does_not_grow_with_it(monkeypatch):
+    memory = WorkerMemory(process=50, parameters=100, gradients=100, optimizer=0, codec=0, copy=0, activations=16)
+    for left, largest in ((1600, 1600), (1617, 1600), (16.5, 16), (-1, 0)):
+        monkeypatch.setattr(memories, "available_bytes", lambda left=left: 2 * (250 + left) / 0.75)
+        assert largest_batch(memory, workers=2, batch_size=16) == largest
+    monkeypatch.setattr(memories, "available_bytes", lambda: None)
+    assert largest_batch(memory, workers=2, batch_size=16) is None
 
 
 def memory_of(**strategy):

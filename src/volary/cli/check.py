@@ -49,7 +49,7 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
         say_json({"settings": found.settings(), "summary": summary, "warnings": warnings})
         return
     say(found.to_yaml().rstrip())
-    for name in ("layers", "holds", "partitions", "memory", "step_s", "epoch_s"):
+    for name in ("layers", "holds", "partitions", "memory", "largest_batch", "step_s", "epoch_s"):
         del summary[name]
     for layer in figures.layers:
         remark(f"# layer {layer.name}: {layer}")
@@ -68,6 +68,8 @@ def _limits(figures: Summary) -> Iterator[str]:
 
     if figures.memory is not None:
         yield f"memory: {figures.memory}"
+    if figures.largest_batch:
+        yield f"batches: up to about {figures.largest_batch:,} samples fit into the memory that is available"
     if figures.step_s is not None:
         epoch = "" if figures.epoch_s is None else f", {duration(figures.epoch_s)} an epoch"
         yield f"computing: {number(figures.step_s)} s a step{epoch}; reading, communication and updates come on top"

@@ -44,7 +44,8 @@ class Summary:
     """Figures of a session. steps: updates of the whole run. input_shape: of one sample. warnings: sentences.
 
     layers: of a network that is a graph of named layers. holds: what each worker holds, of a network in parts.
-    partitions: what a step is predicted to take with each. memory: of a worker on the CPU. step_s, epoch_s: seconds
+    partitions: what a step is predicted to take with each. memory: of a worker on the CPU. largest_batch: the
+    `data.batch_size` with which workers still fit into this machine's memory. step_s, epoch_s: seconds
     that a worker computes in a step and in an epoch. None: not known.
     """
 
@@ -58,6 +59,7 @@ class Summary:
     holds: list[str]
     partitions: list[str]
     memory: worker_memory.WorkerMemory | None
+    largest_batch: int | None
     step_s: float | None
     epoch_s: float | None
 
@@ -94,6 +96,9 @@ def check_session(session: Session) -> Summary:
         partitions=list(tried.predicted.compared()) if tried.predicted else [],
         layers=table(model.module) if isinstance(model.module, GraphModule) else [],
         memory=memory if device.type == "cpu" else None,
+        largest_batch=worker_memory.largest_batch(memory, workers, session.data.batch_size)
+        if device.type == "cpu"
+        else None,
         step_s=cost.compute_s if cost and not apart else None,
         epoch_s=cost.compute_s * per_epoch if cost and per_epoch and not apart else None,
     )

@@ -97,6 +97,20 @@ def memory_of(session: Session, module: nn.Module, part: Part) -> WorkerMemory:
     )
 
 
+def largest_batch(memory: WorkerMemory, workers: int, batch_size: int) -> int | None:
+    """The largest `data.batch_size` with which so many workers fit into memory, two digits of it; None: not known.
+
+    memory: of a worker that has its share of a batch of `batch_size`, in proportion to which activations grow.
+    """
+    available = available_bytes()
+    if not memory.activations or available is None:
+        return None
+    left = FITS * available / workers - (memory.total - memory.activations)
+    found = max(0, int(batch_size * left / memory.activations))
+    unit = 10 ** max(0, len(str(found)) - 2)
+    return int(found // unit * unit)
+
+
 def too_little(memory: WorkerMemory, workers: int) -> list[str]:
     """A warning if so many workers do not fit into memory with their activations, and what helps."""
     needed, available = workers * memory.total, available_bytes()
