@@ -40,7 +40,7 @@ class Adagrad:
         from torch import optim
 
         own = list(parameters)
-        return optim.Adagrad(own, **asdict(self), **fused(own))
+        return optim.Adagrad(own, **asdict(self), **fused(own, devices=["cpu"]))
 
 
 OPTIMIZER = Adagrad
