@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +20,11 @@ import pytest
 import torch.distributed as dist
 
 from comm.conftest import Echo
-from faults._running import SOURCE, descendants, events, last_step, life_of, lives, running, session, state
+from faults._running import BUSY, SOURCE, descendants, events, last_step, life_of, lives, running, session, state
 from faults.test_network_surface import throw
 from volary.comm.control.server import KeyedServer
 from volary.comm.groups.listeners import listeners
+from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session import Session
@@ -101,16 +103,20 @@ def test_worker_killed_five_times_in_a_row_recovers_five_times():
 
 
 @contextmanager
-def started_by_hand(file: str) -> Iterator[tuple[list[subprocess.Popen[bytes]], dist.TCPStore, Callable[[], None]]]:
-    """Two ranks as torchrun's agent starts them, its store, which listens on all addresses, and what starts them."""
+def started_by_hand(file: str) -> Iterator[tuple[list[subprocess.Popen[bytes]], dist.TCPStore, Callable[..., None]]]:
+    """Two ranks as torchrun's agent starts them, its store, which listens on all addresses, and what starts them.
+
+    That is given the attempt: 0 for the first start.
+    """
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    place = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "GROUP_RANK": "0", "WORLD_SIZE": "2"}
+    place = {"TORCHELASTIC_RUN_ID": "none", "GROUP_RANK": "0", "WORLD_SIZE": "2"}
     meet = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port), "PYTHONPATH": str(SOURCE)}
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start() -> None:
+    def start(attempt: int = 0) -> None:
         for rank in range(2):
-            variables = os.environ | place | meet | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_RESTART_COUNT": str(attempt)}
+            variables = os.environ | place | meet | own
             with Path(f"said-{rank}").open("w") as said:
                 command = [sys.executable, "-m", "volary.worker", file]
                 processes.append(subprocess.Popen(command, env=variables, stdout=said, stderr=said))
@@ -223,6 +229,16 @@ def test_two_agents_that_meet_as_torch_has_it_make_one_run():
         assert {row.rank for row in reader.steps()} == {0, 1}
 
 
+def kill_both_once_they_have_saved(processes: list[subprocess.Popen[bytes]], run: RunDirectory) -> None:
+    until = time.monotonic() + BUSY * 60
+    while not Checkpoints(run.checkpoints).steps():
+        assert time.monotonic() < until and all(process.poll() is None for process in processes)
+        time.sleep(0.05)
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
 def overwrite(store: dist.TCPStore, values: list[str], done: threading.Event) -> None:
     """Write all of `values`, over and over, to Volary's keys that are there, and to those that a start may read."""
     for value in itertools.cycle(values):
@@ -233,14 +249,18 @@ def overwrite(store: dist.TCPStore, values: list[str], done: threading.Event) ->
 
 
 @pytest.mark.slow  # starts processes with torch
+@pytest.mark.parametrize("attempt", [0, 1], ids=["a first start", "a restart"])
 def test_a_stranger_who_overwrites_the_launchers_store_all_the_time_is_joined_by_nobody_and_runs_nothing(
-    tmp_path_factory,
+    tmp_path_factory, attempt
 ):
     """From before the ranks start until they train, with addresses of its own server and whatever cannot be read."""
     lair = tmp_path_factory.mktemp("attacker")
     directory = run_of_attacker(lair)
     ours, done = RunDirectory(Path("runs") / "it"), threading.Event()
-    with started_by_hand(session(steps=5)) as (processes, store, start):
+    with started_by_hand(session(steps=60, pace_s=0.02)) as (processes, store, start):
+        if attempt:
+            start()
+            kill_both_once_they_have_saved(processes, ours)
         attacker = dist.TCPStore("localhost", store.port, is_master=False)
         with KeyedServer(directory.key(), {"pulse": Echo(), "board": Echo()}) as server:
             here = {"host": server.address[0], "port": server.address[1]}
@@ -249,8 +269,8 @@ def test_a_stranger_who_overwrites_the_launchers_store_all_the_time_is_joined_by
             attack = threading.Thread(target=overwrite, args=(attacker, values, done))
             attack.start()
             try:
-                start()
-                statuses = [process.wait(timeout=900) for process in processes]
+                start(attempt)
+                statuses = [process.wait(timeout=900) for process in processes[-2:]]
             finally:
                 done.set()
                 attack.join()
@@ -260,7 +280,8 @@ def test_a_stranger_who_overwrites_the_launchers_store_all_the_time_is_joined_by
     assert sorted(directory.logs.iterdir()) == sorted(directory.verdicts.iterdir()) == []
     assert not joined, "nobody has even begun to prove anything to the attacker's server"
     if statuses == [0, 0]:
-        assert (state(ours), last_step(ours)) == ("finished", 5)
+        assert (state(ours), last_step(ours)) == ("finished", 60)
+        assert len(events(ours, "resumed")) == attempt
     else:  # rank 1 never came to read the address: it says so
         assert "rank 0 opened no run within" in said
         assert all(statuses), said
