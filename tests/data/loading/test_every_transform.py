@@ -16,6 +16,8 @@ from volary.data.transforms import ROOM
 from volary.data.transforms.centre_crop import CentreCrop
 from volary.data.transforms.colour_jitter import ColourJitter
 from volary.data.transforms.flip import Flip
+from volary.data.transforms.mean_image import MeanImage
+from volary.data.transforms.mean_image import _mean as mean_of
 from volary.data.transforms.random_crop import RandomCrop
 from volary.data.transforms.random_resized_crop import RandomResizedCrop
 from volary.data.transforms.resize import Resize
@@ -23,7 +25,14 @@ from volary.errors import DataError, SettingError
 from volary.sharding.samples import SampleShare
 
 PAGE = Path(__file__).parents[3] / "docs" / "data.md"
-SMALL = {"size": 8}
+SMALL = {"size": 8, "file": Path("mean.npy")}
+MEAN = np.random.default_rng(1).random((3, 20, 30), dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def mean_image():
+    np.save("mean.npy", MEAN)
+    mean_of.cache_clear()
 
 
 def made(name: str):
@@ -48,12 +57,14 @@ def test_transform_has_a_row_with_its_settings_in_the_docs(name):
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", ROOM.names())
 def test_an_image_becomes_an_image_and_the_given_one_stays(name, channels):
+    np.save("mean.npy", MEAN[:channels])
     given = image(channels)
     before = given.copy()
     given.flags.writeable = False
     for seed in range(8):
         found = made(name)(given, random(seed))
-        assert (found.dtype, found.ndim, found.shape[2]) == (np.uint8, 3, channels)
+        assert found.dtype == (np.float32 if name == "mean_image" else np.uint8)
+        assert (found.ndim, found.shape[2]) == (3, channels)
         np.testing.assert_array_equal(given, before)
 
 
@@ -64,6 +75,30 @@ def test_what_is_random_is_the_generators_and_what_says_that_it_never_varies_doe
     np.testing.assert_array_equal(*alike)
     different = {transform(given, random(seed)).tobytes() for seed in range(16)}
     assert (len(different) > 1) == transform.varies
+
+
+def test_a_mean_image_is_taken_off_each_pixel_and_crops_and_flips_follow():
+    given = image()
+    found = MeanImage(file=Path("mean.npy"))(given, random())
+    np.testing.assert_array_equal(found, given.astype(np.float32) - MEAN.transpose(1, 2, 0))
+    cropped = RandomCrop(size=8)(found, random(3))
+    top, left = (int(one) for one in np.argwhere((found == cropped[0, 0]).all(2))[0])
+    np.testing.assert_array_equal(cropped, found[top : top + 8, left : left + 8])
+    with pytest.raises(DataError, match=r"is not of bytes any more; accepted: mean_image after"):
+        Resize(size=8)(found, random())
+    with pytest.raises(DataError, match=r"20x20 pixels and has 3 channels; the mean image mean\.npy has 30x20 pixels"):
+        MeanImage(file=Path("mean.npy"))(given[:, :20], random())
+
+
+def test_a_number_for_each_channel_is_a_mean_image_too_and_other_files_are_refused():
+    np.save("three.npy", np.float32([1, 2, 3]))
+    given = image()
+    found = MeanImage(file=Path("three.npy"))(given, random())
+    np.testing.assert_array_equal(found, given.astype(np.float32) - np.float32([1, 2, 3]))
+    Path("words.txt").write_text("no image")
+    for name, sentence in (("words.txt", "is no mean image of Caffe"), ("none.npy", "No such file")):
+        with pytest.raises(DataError, match=sentence):
+            MeanImage(file=Path(name))(given, random())
 
 
 def test_resize_keeps_the_shape_of_the_image():
@@ -180,6 +215,16 @@ def test_validation_data_has_its_own_transforms(folder):
     assert source.open("test").input_shape == (3, 6, 6)
     expected = torch.from_numpy(image(3, 12, 14)[3:9, 4:10].copy()).permute(2, 0, 1) / 255
     torch.testing.assert_close(source.open("test").fetch(torch.tensor([0]))[0][0], expected)
+
+
+def test_samples_have_the_mean_image_taken_off_before_they_are_cropped_and_scaled(folder):
+    steps = (CentreCrop(size=12), MeanImage(file=Path("mean.npy")), CentreCrop(size=6))
+    np.save("mean.npy", MEAN[:, :12, :12])
+    for cache_mb in (0, 10):
+        samples = Images(folder=folder, transforms=steps, std=(0.5,), cache_mb=cache_mb).open("train")
+        expected = image(3, 12, 14)[:, 1:13] - MEAN[:, :12, :12].transpose(1, 2, 0)
+        expected = torch.from_numpy(expected[3:9, 3:9].transpose(2, 0, 1).copy()) / (255 * 0.5)
+        torch.testing.assert_close(samples.fetch(torch.tensor([0]))[0][0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_an_image_that_a_transform_cannot_be_done_to_is_named(folder):

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from volary.data.formats.mean_file import read_mean
 from volary.errors import VolaryError
 from volary.network.caffe.describing import describe
 from volary.network.caffe.module import build, inputs_of
@@ -24,7 +25,6 @@ from volary.network.caffe.reading.text import read_text
 from volary.network.caffe.solver.snapshot import read_snapshot
 from volary.network.caffe.source import read_net
 from volary.network.caffe.weights.files import read_weights
-from volary.network.caffe.weights.mean import read_mean
 
 MEMORY, PROCESSOR_S = 200 * 2**20, 1.0
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volary.errors import SettingError
+from volary.data.formats.mean_file import read_mean
+from volary.errors import DataError, SettingError
 from volary.network.caffe.message import CaffeMessage
 from volary.network.caffe.reading.binary import read_binary, written
 from volary.network.caffe.weights.blob import blob_from, blob_of
 from volary.network.caffe.weights.files import read_weights
-from volary.network.caffe.weights.mean import read_mean
 from volary.protobuf import field
 
 WEIGHT, BIAS = np.arange(24, dtype=np.float32).reshape(4, 6) / 7, np.array([1, -2, 3, 4], dtype=np.float32)
@@ -83,7 +83,7 @@ def test_means_are_read_from_both_formats(tmp_path):
     assert np.array_equal(read_mean(binary), mean)
     assert np.array_equal(read_mean(tmp_path / "mean.npy"), mean)
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(SettingError, match=r"objects\.npy: is no array of numbers"):
+    with pytest.raises(DataError, match=r"objects\.npy: is no array of numbers"):
         read_mean(tmp_path / "objects.npy")
 
 

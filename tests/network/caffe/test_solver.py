@@ -121,11 +121,12 @@ def test_data_layers_are_the_source_and_their_transformations_its_settings(tmp_p
     found, ignored = session(tmp_path, SOLVER, transform=transform)
     source = found.data.source
     assert (Path(source.train).name, Path(source.test).name, source.bgr) == ("train_lmdb", "test_lmdb", False)
-    assert source.mean == pytest.approx((0.2, 0.4, 0.8))
+    assert source.mean == (0.0,)
     assert source.std == pytest.approx((1 / (255 * 0.5),))
-    assert [type(one).__name__ for one in source.transforms] == ["RandomCrop", "Flip"]
-    assert [type(one).__name__ for one in source.test_transforms] == ["CentreCrop"]
-    assert any("mean_file: of each channel its mean is subtracted" in one for one in ignored)
+    assert [type(one).__name__ for one in source.transforms] == ["MeanImage", "RandomCrop", "Flip"]
+    assert [type(one).__name__ for one in source.test_transforms] == ["MeanImage", "CentreCrop"]
+    assert Path(source.transforms[0].file).name == "mean.binaryproto"
+    assert not ignored
 
 
 def test_fields_that_change_nothing_are_listed_with_line_and_reason(tmp_path):

@@ -19,7 +19,8 @@ class Transform(Protocol):
     varies: ClassVar[bool]  # whether it is another one in each epoch; what comes before the first such one is cached
 
     def __call__(self, image: Array, random: Generator) -> Array:
-        """An image (height, width, channels) of uint8, or another one; the given one stays as it is.
+        """An image (height, width, channels) of uint8 (after `mean_image` of float32), or another one; the given one
+        stays as it is.
 
         random: decides what is random, the same for a sample in an epoch whoever makes it. Raises DataError for an
         image that it cannot be done to.
@@ -36,9 +37,11 @@ def too_small(image: Array, transform: str, least: int) -> DataError:
 
 
 def as_pillow(image: Array) -> Image:
-    """The pixels as Pillow has them."""
+    """The pixels as Pillow has them. Raises DataError for other values than bytes."""
     from PIL import Image
 
+    if image.dtype != "uint8":
+        raise DataError("is not of bytes any more; accepted: mean_image after the transforms that need these")
     return Image.fromarray(image if image.shape[2] == 3 else image[:, :, 0])
 
 

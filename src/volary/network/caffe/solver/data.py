@@ -11,7 +11,6 @@ from volary.network.caffe.message import CaffeMessage
 from volary.network.caffe.solver.files import found_from
 from volary.network.caffe.source import CaffePhase, NetSource
 from volary.network.caffe.types.registry import DATA
-from volary.network.caffe.weights.mean import read_mean
 
 Settings = dict[str, Any]
 _INSTEAD = "accepted: LMDB, or data.source=... on the command line, such as data.source='{name: idx, folder: mnist}'"
@@ -56,32 +55,29 @@ def source(net: NetSource, folder: Path, findings: Findings) -> Settings:
 def _transformed(train: CaffeMessage, test: CaffeMessage, folder: Path, findings: Findings) -> Settings:
     given = train.part("transform_param")
     scale, name = given.one("scale"), train.one("name")
-    means = _means(given, folder, findings, name)
+    mean = _mean_file(given, folder, findings, name)
     for field in ("scale", "mean_value", "mean_file"):
         other = test.part("transform_param")
         if given.all(field) != other.all(field) and "transform_param" in test:
             findings.ignore(f"{field} differs in TEST; that of TRAIN holds", other.line_of(field), test.one("name"))
-    found: Settings = {"std": [1 / (255 * scale)], "mean": [one / 255 for one in means] or [0.0]}
+    found: Settings = {"std": [1 / (255 * scale)], "mean": [one / 255 for one in given.all("mean_value")] or [0.0]}
+    first = [{"name": "mean_image", "file": str(mean)}] if mean else []
     channels = 1 if given.one("force_gray") else None
     crop, mirror = given.one("crop_size"), given.one("mirror")
     transforms = [{"name": "random_crop", "size": crop}] if crop else []
-    found["transforms"] = [*transforms, *([{"name": "flip"}] if mirror else [])]
+    found["transforms"] = [*first, *transforms, *([{"name": "flip"}] if mirror else [])]
     size = test.part("transform_param").one("crop_size") or crop
-    found["test_transforms"] = [{"name": "centre_crop", "size": size}] if size else []
+    found["test_transforms"] = [*first, *([{"name": "centre_crop", "size": size}] if size else [])]
     return found | ({"channels": channels} if channels else {})
 
 
-def _means(given: CaffeMessage, folder: Path, findings: Findings, name: str) -> list[float]:
+def _mean_file(given: CaffeMessage, folder: Path, findings: Findings, name: str) -> Path | None:
     if "mean_file" not in given:
-        return list(given.all("mean_value"))
+        return None
     if "mean_value" in given:
         raise SettingError(f"{findings.file}: layer {name!r}: mean_file and mean_value are both given; accepted: one")
     path = given.one("mean_file")
     found = found_from(path, folder)
     if found is None:
         raise SettingError(f"{findings.file}: layer {name!r}: mean_file {path}: no such file")
-    image = read_mean(found)
-    findings.ignore(
-        "mean_file: of each channel its mean is subtracted, and not the mean image", given.line_of("mean_file"), name
-    )
-    return [float(one) for one in image.reshape(len(image), -1).mean(1)]
+    return found
