@@ -62,7 +62,7 @@ if __name__ == "__main__":
         session="session.yaml", inputCols=["image"], labelCol="label", shape=list(inputs.shape[1:])
     )
     grid = ParamGridBuilder().addGrid(few.overrides, [["optimizer.lr=0.05"], ["optimizer.lr=1e-9"]]).build()
-    validated = CrossValidator(estimator=few, estimatorParamMaps=grid, evaluator=accuracy, numFolds=2).fit(
+    validated = CrossValidator(estimator=few, estimatorParamMaps=grid, evaluator=accuracy, numFolds=2, seed=1).fit(
         df.withColumn("target", df["label"].cast("double"))
     )
     said["validated"] = validated.avgMetrics
@@ -87,6 +87,6 @@ def test_an_estimator_is_saved_loaded_and_fitted_in_a_pipeline_and_its_model_sco
     assert said["accuracy"] > 0.8
     assert said["same"]
     assert said["begun"]
-    assert said["validated"][0] > 0.3 > said["validated"][1]  # of ten classes, by folds that Spark draws
+    assert said["validated"][0] > 0.5 > said["validated"][1]
     assert said["features"] == [[1.0, 10]] * 3
     assert said["refused"] == "inputs are 1 columns of numbers, and the network takes (1, 28, 28)"
