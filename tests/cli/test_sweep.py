@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 
 from volary.driver.sweep import SweepRunner, plan
+from volary.driver.tasks.rungs import rungs
 from volary.monitor.tables.comparison import compared
 from volary.monitor.wording import number
+from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session import Session
@@ -27,6 +30,9 @@ SESSION = (
     "evaluate: {every: 6 steps}\n"
     "checkpoint: {every: never}\n"
 )
+
+
+THREE = ["optimizer.lr=0.1,0.2,0.3", "--stop-early"]
 
 
 def runs(folder: str) -> dict[str, str]:
@@ -128,6 +134,12 @@ def _steps(path: str) -> int:
         (["optimizer.rl=0.1,0.2"], "optimizer.rl: unknown; Known: lr, momentum"),
         (["optimizer.lr=0.1,0.2", "--at-once", "0"], "--at-once is '0'; accepted: auto, or a whole number"),
         (["optimizer.lr=0.1,0.2", "--name", "a/b"], "--name is 'a/b'; accepted: letters"),
+        ([*THREE, "evaluate.every=never"], "evaluate.every is never; accepted: a period"),
+        (["optimizer.lr=0.1,0.2", "--stop-early"], "--stop-early keeps one of 3; accepted: 3 combinations or more"),
+        ([*THREE, "evaluate.every=3 steps"], "which have 6 steps, and evaluate.every is '3 steps'; accepted: at most"),
+        ([*THREE, "evaluate.every=1 epoch"], "evaluate.every is '1 epoch'; accepted: train.epochs"),
+        ([*THREE, "train.steps=6,9"], "--stop-early compares runs after the same steps; accepted: train.epochs"),
+        ([*THREE, "train.stop_at=2 steps"], "accepted with it: train.stop_at=never"),
     ],
 )
 def test_a_sweep_that_cannot_be_is_refused_and_leaves_nothing(volary, words, sentence):
@@ -151,3 +163,51 @@ def test_values_that_are_drawn_are_the_settings_of_the_runs():
     for values in found.members.values():
         assert 0.01 <= float(values["optimizer.lr"]) <= 1
         assert values["train.steps"] in ("3", "4", "5")
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "found"),
+    [
+        (40, {"train": {"epochs": 27}}, ["1 epoch", "3 epochs", "9 epochs"]),
+        (9, {"train": {"epochs": 27}}, ["3 epochs", "9 epochs"]),
+        (40, {"train": {"epochs": 10}}, ["1 epoch", "3 epochs"]),
+        (3, {"train": {"steps": 1000}, "evaluate": {"every": "100 steps"}}, ["300 steps"]),
+    ],
+)
+def test_rungs_are_evaluations_three_times_as_far_apart_from_each_other(count, more, found):
+    assert [str(one) for one in rungs([Session(network="lenet", data={"source": "digits"}, **more)], count)] == found
+
+
+def test_of_nine_runs_the_best_three_go_on_and_of_these_the_best_unless_it_failed():
+    Path("session.yaml").write_text(SESSION.replace("steps: 6", "steps: 18", 1).replace("6 steps", "2 steps"))
+    rates = [f"0.{number}" for number in range(1, 10)]
+    sweep = plan(Path("session.yaml"), [f"optimizer.lr={','.join(rates)}"], 1, "nine", stops_early=True)
+    assert [one.at for one in sweep.rungs()] == ["2 steps", "6 steps"]
+    for rate, done in zip(rates, [2] * 5 + [6, 6, 18, 1], strict=True):  # as an interrupted sweep leaves them
+        run = RunDirectory.create(sweep.folder, f"lr-{rate}", "", sweep.session.read_text())
+        with closing(Journal(run.database)) as journal:
+            journal.note(best=float(rate), best_step=done, metric="accuracy", higher_is_better=True, steps_done=done)
+            state = {1: "failed", 18: "finished"}.get(done, "stopped")
+            journal.end(state=state, message="", ended_at=1.0)
+    said: list[str] = []
+    SweepRunner(sweep, 1, said.append).run()
+    assert said == ["3 of 9 runs go on from 2 steps", "1 of 3 runs go on from 6 steps"]
+    assert [one.kept for one in sweep.rungs()] == [["lr-0.6", "lr-0.7", "lr-0.8"], ["lr-0.8"]]
+
+
+@pytest.mark.slow  # five attempts, of which four are a sweep's
+def test_a_run_of_a_sweep_that_stops_early_equals_one_of_its_own(volary):
+    text = SESSION.replace("steps: 6}\ne", "steps: 9}\nschedule: cosine\ne").replace("6 steps", "3 steps")
+    Path("session.yaml").write_text(text)
+    said = volary("sweep", "session.yaml", "optimizer.lr=0.0001,0.001,0.05", "--stop-early", "--name", "rates")
+    assert said.status == 0, said.err
+    assert "1 of 3 runs go on from 3 steps" in said.err
+    assert said.out.count("stopped early at 3 steps") == 2
+    ended = {"lr-0.05": "finished", "lr-0.001": "stopped", "lr-0.0001": "stopped"}
+    assert runs("runs/rates") == ended
+    assert volary("train", "session.yaml", "optimizer.lr=0.05", "run.name=alone").status == 0
+    for file in ("model.safetensors", "optimizer.pt"):
+        parts, whole = (Path("runs", name, "checkpoints/step-00000009", file) for name in ("rates/lr-0.05", "alone"))
+        assert parts.read_bytes() == whole.read_bytes()
+    assert volary("sweep", "runs/rates").status == 0
+    assert runs("runs/rates") == ended

@@ -7,7 +7,7 @@ import pytest
 from monitor._made_runs import evaluated, finished, journal, new_run, rows, started
 from volary.errors import RunError, SettingError
 from volary.monitor.tables.sweep import combinations, table
-from volary.run.sweep import FILE, Sweep
+from volary.run.sweep import FILE, Rung, Sweep
 
 MEMBERS = {
     f"lr-{lr}-seed-{seed}": {"optimizer.lr": lr, "train.seed": str(seed)} for lr in ("0.1", "0.5") for seed in (1, 2)
@@ -77,3 +77,19 @@ def test_a_folder_whose_plan_cannot_be_read_is_refused(sweep, content):
     with pytest.raises(RunError, match="is no sweep"):
         Sweep.existing(sweep.folder)
     assert Sweep.all_in(sweep.folder.parent) == []
+
+
+def test_runs_that_were_stopped_early_say_where_and_count_as_done(sweep):
+    sweep.write_rungs([Rung("4 steps", ["lr-0.5-seed-1", "lr-0.5-seed-2"]), Rung("8 steps")])
+    for member, best in zip(MEMBERS, (0.5, 0.7, 0.8, 0.9), strict=True):
+        trained(sweep, member, best, state="finished" if "lr-0.5" in member else "stopped")
+    best, worst = combinations(sweep)
+    assert table([best, worst])[1][1][:2] == ("0.1", "2 stopped early at 4 steps")
+    assert (best.unfinished, worst.unfinished) == (0, 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'[{"at": 3}]'])
+def test_rungs_that_cannot_be_read_are_refused(sweep, content):
+    (sweep.folder / "rungs.json").write_bytes(content)
+    with pytest.raises(RunError, match=r"rungs\.json cannot be read"):
+        combinations(sweep)

@@ -44,6 +44,10 @@ strategy: {workers: 0}
         ("train: {epochs: 1, steps: 2}", "3:17: train.epochs: epochs and steps are both given; accepted: one of them"),
         ("train: {epochs: 0}", "3:17: train.epochs: is 0; accepted: above 0"),
         ("train: {steps: 0}", "3:16: train.steps: is 0; accepted: a whole number, 1 or more"),
+        (
+            "train: {steps: 6, stop_at: 6 steps}",
+            "3:28: train.stop_at: is '6 steps' of 6; accepted: less than the run has, or 'never'",
+        ),
         ("train: {accumulate: 0}", "3:21: train.accumulate: is 0; accepted: a whole number, 1 or more"),
         ("train: {clip_norm: 0}", "3:20: train.clip_norm: is 0; accepted: above 0"),
         ("train: {clip_value: -0.5}", "3:21: train.clip_value: is -0.5; accepted: above 0"),

@@ -52,3 +52,10 @@ def test_a_period_ends_with_the_batch_that_its_last_step_is_in():
         True,
         False,
     ]
+
+
+def test_the_first_period_is_passed_once():
+    first = Period(2, "epochs")
+    pairs = [(0, 3), (3, 4), (3, 9), (4, 5), (7, 8)]
+    assert [first.passes(before, after, 2) for before, after in pairs] == [False, True, True, False, False]
+    assert not Period(0, "never").passes(0, 9, 2)

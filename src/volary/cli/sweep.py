@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @arguments.overrides
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Runs of each combination.")
 @click.option("--random", "drawn", type=click.IntRange(2), metavar="N", help="Draw N combinations; of ranges, too.")
+@click.option("--stop-early", is_flag=True, help="Train all for some time, and only the best third on; repeat.")
 @click.option(
     "--at-once", default="1", show_default=True, metavar="N|auto", help="Runs at a time; auto: as many as fit."
 )
@@ -32,6 +33,7 @@ def sweep(
     overrides: tuple[str, ...],
     seeds: int,
     drawn: int | None,
+    stop_early: bool,
     at_once: str,
     name: str | None,
     trust: bool,
@@ -39,7 +41,8 @@ def sweep(
 ) -> int:
     """Train SESSION once for each combination of `optimizer.lr=0.01,0.1 strategy.codec=none,onebit`.
 
-    With `--random 20` for as many that are drawn, of ranges such as `optimizer.lr=0.001..0.1`, too.
+    With `--random 20` for as many that are drawn, of ranges such as `optimizer.lr=0.001..0.1`, too. `--stop-early`
+    stops two thirds of them after some time, by the validation metric, and resumes the others: successive halving.
 
     Ends with a table of them, the best first. Ctrl-C saves what is under way; `volary sweep SWEEP`, with the sweep's
     folder, resumes it.
@@ -48,7 +51,7 @@ def sweep(
 
     if at_once != "auto" and not (at_once.isdecimal() and int(at_once)):
         raise BadInput(f"--at-once is {at_once!r}; accepted: auto, or a whole number, 1 or more")
-    found = _sweep(session, overrides, seeds, drawn, name, trust)
+    found = _sweep(session, overrides, seeds, drawn, name, trust=trust, stops_early=stop_early)
     places = fitting(found) if at_once == "auto" else int(at_once)
     remark(f"{len(found.members)} runs in {_shown(found)}, {places} at a time")
     stopped = False
@@ -60,7 +63,14 @@ def sweep(
 
 
 def _sweep(
-    session: Path, overrides: tuple[str, ...], seeds: int, drawn: int | None, name: str | None, trust: bool
+    session: Path,
+    overrides: tuple[str, ...],
+    seeds: int,
+    drawn: int | None,
+    name: str | None,
+    *,
+    trust: bool,
+    stops_early: bool,
 ) -> Sweep:
     from volary.driver.sweep import plan
     from volary.run.sweep import FILE, Sweep
@@ -68,10 +78,11 @@ def _sweep(
     folder = next((one for one in (session, Path(arguments.RUNS_FOLDER) / session) if (one / FILE).exists()), None)
     if folder is None:
         refuse_foreign(session, trust=trust)
-        return plan(session, overrides, seeds, name, drawn)
-    if overrides or seeds > 1 or drawn or name:
+        return plan(session, overrides, seeds, name, drawn, stops_early=stops_early)
+    if overrides or seeds > 1 or drawn or name or stops_early:
         raise BadInput(
-            f"{folder} is a sweep that is resumed as it is; accepted: no settings, --seeds, --random or --name"
+            f"{folder} is a sweep that is resumed as it is; accepted: no settings, --seeds, --random, --stop-early or "
+            "--name"
         )
     return Sweep.existing(folder)
 
@@ -80,7 +91,6 @@ def _conclude(found: Sweep, stopped: bool, as_json: bool) -> int:
     from volary.monitor.tables.sweep import combinations, table
 
     rows = combinations(found)
-    states = [state for one in rows for state in one.states.values()]
     if as_json:
         say_json({"sweep": str(found.folder), "combinations": [one.as_dict() for one in rows]})
     else:
@@ -92,8 +102,8 @@ def _conclude(found: Sweep, stopped: bool, as_json: bool) -> int:
     if stopped:
         remark(f"resume: volary sweep {_shown(found)}")
         return Stopped.exit_code
-    if missing := sum(state != "finished" for state in states):
-        remark(f"{missing} of {len(states)} runs did not finish; what they said is in {_shown(found)}/*.log")
+    if missing := sum(one.unfinished for one in rows):
+        remark(f"{missing} of {len(found.members)} runs did not finish; what they said is in {_shown(found)}/*.log")
         return 1
     return 0
 

@@ -90,6 +90,7 @@ def _tested(file: Path, overrides: Sequence[str], rates: Sequence[float]) -> Ses
         f"optimizer.lr={rates[-1]!r}",
         f"schedule={{name: piecewise, steps: {list(range(len(rates)))}, factors: [{factors}]}}",
         f"train.steps={len(rates)}",
+        "train.stop_at=never",
         "evaluate.every=never",
         "checkpoint.every=never",
     ]

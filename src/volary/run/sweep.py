@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -16,6 +16,17 @@ from volary.run.disk import Disk, open_regular, replace_file
 from volary.session.values.run_name import check_name
 
 FILE = "sweep.json"
+_RUNGS = "rungs.json"
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """A length at which the runs of a sweep are compared, and most of them end. at: as `train.stop_at` has it.
+
+    kept: the runs that are resumed from there; None: that is not decided yet.
+    """
+
+    at: str
+    kept: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -39,9 +50,39 @@ class Sweep:
         path = self.folder / member
         return RunDirectory(path) if (path / "run.sqlite").is_file() else None
 
+    def rungs(self) -> list[Rung]:
+        """Where its runs are stopped early, in order; none if all are trained to the end. Raises RunError."""
+        file = self.folder / _RUNGS
+        if not file.exists():
+            return []
+        try:
+            with open_regular(file) as opened:
+                return msgspec.json.decode(opened.read(), type=list[Rung])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise RunError(f"{file} cannot be read: {error}") from None
+
+    def write_rungs(self, rungs: Sequence[Rung]) -> None:
+        """Replace them, once it is decided which runs are kept at one."""
+        replace_file(Disk(), self.folder / _RUNGS, msgspec.json.encode(rungs))
+
+    def stopped_early(self) -> dict[str, str]:
+        """By name of each run that is not resumed beyond a rung, where that is."""
+        found, left = dict[str, str](), list(self.members)
+        for rung in self.rungs():
+            if rung.kept is not None:
+                found |= {member: rung.at for member in left if member not in rung.kept}
+                left = rung.kept
+        return found
+
     @classmethod
     def create(
-        cls, folder: Path, name: str | None, stem: str, session_yaml: str, members: Mapping[str, Mapping[str, str]]
+        cls,
+        folder: Path,
+        name: str | None,
+        stem: str,
+        session_yaml: str,
+        members: Mapping[str, Mapping[str, str]],
+        rungs: Sequence[Rung] = (),
     ) -> Sweep:
         """A new one in `folder`. name: taken as it is, and refused (RunError) if it exists; None: `stem-sweep-N`."""
         if name is not None:
@@ -56,6 +97,8 @@ class Sweep:
             except OSError as error:
                 raise RunError(f"no sweep can be made in {folder}: {error.strerror}") from None
             replace_file(Disk(), sweep.session, session_yaml.encode())
+            if rungs:
+                sweep.write_rungs(rungs)
             replace_file(Disk(), sweep.folder / FILE, msgspec.json.encode(members))  # last: now it is one
             return sweep
         there = folder / str(name)

@@ -68,6 +68,9 @@ class Train:
 
     epochs: float | None = field(default=None, metadata={"instead_of": "steps"})  # passes over the data (default 10)
     steps: int | None = field(default=None, metadata={"instead_of": "epochs"})  # updates, instead of epochs
+    stop_at: Period = (
+        NEVER  # save and stop when so much is done, such as "3 epochs"; `volary resume` goes on from there
+    )
     seed: int = 1  # of everything random: initial parameters, sample order, dropout
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of forward and backward; parameters stay fp32
@@ -102,6 +105,11 @@ class Train:
         require(self.steps is None or self.steps >= 1, "steps", self.steps, WHOLE)
         for name, value in (("epochs", self.epochs), ("steps", self.steps)):
             require(value is None or value <= MOST_STEPS, name, value, f"up to {MOST_STEPS:,}")
+        length = self.epochs if self.stop_at.unit == "epochs" else self.steps
+        if self.stop_at != NEVER and length is not None and self.stop_at.count >= length:
+            raise SettingError(
+                f"stop_at is '{self.stop_at}' of {length:g}; accepted: less than the run has, or 'never'"
+            )
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1")
         require(self.accumulate >= 1, "accumulate", self.accumulate, WHOLE)
         require(self.clip_norm is None or self.clip_norm > 0, "clip_norm", self.clip_norm, POSITIVE)

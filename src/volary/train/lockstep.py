@@ -296,7 +296,9 @@ class Lockstep:
             step, leads = self.recorder.step, self.recorder.leads
             yield EvaluateTask(self.data.validation(), self._as_saved(), self._measured, step, writes=True, tells=leads)
         exhausted = session.evaluate.patience is not None and self.best.waited >= session.evaluate.patience
-        ending = last or exhausted or self._agreed.ending
+        data = self.data
+        stopping = session.train.stop_at.passes(self._begun, data.feed.step, data.steps_per_epoch)
+        ending = last or exhausted or stopping or self._agreed.ending
         self.thawed = thaws = not ending and any(
             self._begun < step <= self.data.feed.step for step in self.data.thaws_at
         )

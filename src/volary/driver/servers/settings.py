@@ -71,6 +71,7 @@ def roster_settings(session: Session) -> RosterSettings:
         keep_best=session.checkpoint.keep_best,
         clip_norm=train.clip_norm if strategy.consistency.pushes is Push.GRADIENT else None,  # else workers clip
         plateau=plateau_rule(session.schedule),
+        stops=train.stop_at.passes,
     )
 
 

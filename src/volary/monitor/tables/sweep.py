@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 from typing import Any
@@ -15,6 +15,7 @@ from volary.session.grid import FOLD, SEED
 
 REPEATS = (SEED, FOLD)  # runs that differ in these alone measure one thing
 NOT_BEGUN = "not begun"
+_EARLY = "stopped early"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class Combination:
     elapsed_s: tuple[float, ...]
 
     @property
+    def unfinished(self) -> int:
+        """How many of its runs have not come to the end that they were to have."""
+        return sum(state != "finished" and not state.startswith(_EARLY) for state in self.states.values())
+
+    @property
     def mean(self) -> float | None:
         """The mean of the best values; None if nothing was measured."""
         return mean(self.best) if self.best else None
@@ -37,14 +43,19 @@ class Combination:
         return asdict(self) | {"mean": self.mean, "deviation": stdev(self.best) if len(self.best) > 1 else None}
 
 
-def combinations(sweep: Sweep) -> list[Combination]:
-    """Combinations from the best to the worst, by the mean of best values; those that measured nothing come last."""
+def combined(members: Mapping[str, Mapping[str, str]]) -> dict[tuple[tuple[str, str], ...], list[str]]:
+    """By the settings of a combination the names of its runs."""
     grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for member, values in sweep.members.items():
+    for member, values in members.items():
         settings = tuple((name, value) for name, value in values.items() if name not in REPEATS)
         grouped.setdefault(settings, []).append(member)
+    return grouped
+
+
+def combinations(sweep: Sweep) -> list[Combination]:
+    """Combinations from the best to the worst, by the mean of best values; those that measured nothing come last."""
     found, signs = [], []
-    for settings, members in grouped.items():
+    for settings, members in combined(sweep.members).items():
         one, sign = _combination(sweep, dict(settings), members)
         found.append(one)
         signs.append(sign)
@@ -87,6 +98,7 @@ def _states(one: Combination) -> str:
 def _combination(sweep: Sweep, settings: dict[str, str], members: Sequence[str]) -> tuple[Combination, int]:
     """And 1 if more is better, -1 if less."""
     states, best, elapsed_s, metric, sign = {}, [], [], "", 1
+    early = sweep.stopped_early()
     for member in members:
         run = sweep.run(member)
         if run is None:
@@ -97,7 +109,8 @@ def _combination(sweep: Sweep, settings: dict[str, str], members: Sequence[str])
         except RunError:
             states[member] = "unreadable"
             continue
-        states[member] = found.state
+        is_early = member in early and found.state == "stopped"
+        states[member] = f"{_EARLY} at {early[member]}" if is_early else found.state
         sign = 1 if found.higher_is_better else -1
         elapsed_s += [found.elapsed_s] if found.elapsed_s is not None else []
         for name, value in found.best.values.items() if found.best else ():

@@ -54,7 +54,8 @@ class RosterSettings:
     an epoch. evaluate_every, checkpoint_every: in steps, given those of an epoch; None: never. patience: evaluations in
     a row without a better one after which the run ends early. skip_corrupt: share of an epoch's samples that may be
     lost, as they cannot be read. clip_norm: the largest norm of an update's gradient; None: any. plateau: of a learning
-    rate that goes by evaluations.
+    rate that goes by evaluations. stops: whether the run is to stop, to be resumed, with updates that bring it from so
+    many steps to so many, given those of an epoch.
     """
 
     workers: int
@@ -70,6 +71,7 @@ class RosterSettings:
     keep_best: bool = True
     clip_norm: float | None = None
     plateau: PlateauRule | None = None
+    stops: Callable[[int, int, int], bool] = lambda _before, _after, _per_epoch: False
 
 
 class RosterState(Struct, frozen=True):
@@ -128,7 +130,7 @@ class RunProgress:
         )
         self._evaluate_every = settings.evaluate_every(per_epoch) if hello.validation else None
         self._checkpoint_every = settings.checkpoint_every(per_epoch)
-        self._patience = settings.patience
+        self._patience, self._stops = settings.patience, settings.stops
         clip = None if settings.clip_norm is None else ClipNorm(settings.clip_norm)
         self.work = WorkScheduler(
             Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples, clip
@@ -300,6 +302,8 @@ class RunProgress:
             for task in each.late:
                 self._counters.count("dropped", task.contribution.worker)
                 self._outgoing.to_worker(task.contribution.worker, Dropped(task.contribution.clock))
+            if self._stops(before, self.steps, self.plan.epochs.steps):
+                self.stop()
             self._keep_if_due(before, self.steps)
             before = self.steps
 

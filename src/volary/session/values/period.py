@@ -50,6 +50,11 @@ class Period:
         every = self.in_steps(steps_per_epoch)
         return every is not None and after // every > before // every
 
+    def passes(self, before: int, after: int, steps_per_epoch: int) -> bool:
+        """Whether the first period, counted from the run's begin, ends after `before` steps and until `after`."""
+        first = self.in_steps(steps_per_epoch)
+        return first is not None and before < first <= after
+
     def __str__(self) -> str:
         if self.unit == "never":
             return "never"
