@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
     from volary.train.own.loop_checkpoints import LoopCheckpoints
     from volary.train.own.loop_feed import LoopFeed
+    from volary.train.own.model.model_average import AveragedModel
 
 
 class LoopBackend(Protocol):
@@ -52,6 +53,10 @@ class LoopBackend(Protocol):
 
     def sync_batch_norm(self, model: nn.Module) -> None:
         """See `Worker.sync_batch_norm`. Raises BadInput."""
+        ...
+
+    def to_average(self, model: nn.Module) -> AveragedModel:
+        """The distributed model, of which an average can be kept. Raises BadInput, SettingError if none can."""
         ...
 
     def weigh(self, count: float) -> None:

@@ -14,6 +14,7 @@ from volary.errors import BadInput
 from volary.naming import loadable, plain_names, unwrapped
 from volary.run.checkpoints import SHARED, Manifest, read
 from volary.train.own.model.contents import as_one
+from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
 from volary.train.state.rank_state import PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
@@ -214,9 +215,8 @@ class LoopCheckpoints:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
             self._told = True
             return
-        own = [
-            name for name, value in named.items() if hasattr(value, "state_dict") and not isinstance(value, nn.Module)
-        ]
+        alike = nn.Module | ModelAverage
+        own = [name for name, value in named.items() if hasattr(value, "state_dict") and not isinstance(value, alike)]
         kept = {name: states[name] for name in own if updates_locally}
         self._write(self._saver, states, {"own": kept, PARAMETERS: replicas})
 

@@ -13,7 +13,7 @@ from volary.data.sharing.among import Among
 from volary.data.sharing.own_sharding import SharedAlready
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput, NotSaved, SettingError
-from volary.naming import named_parameters
+from volary.naming import named_parameters, unwrapped
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.hooks import OptimizerHooks
 from volary.train.own.lockstep_position import LockstepPosition, of_first
@@ -91,6 +91,25 @@ class ReplicatedLoop:
     def sync_batch_norm(self, model: nn.Module) -> None:
         self._run.sync_batch_norm(model, self._group_of_all)
 
+    def to_average(self, model: nn.Module) -> LoopModel:
+        known = [one for one in self._models if unwrapped(one.model) is unwrapped(model)]
+        if not known:
+            raise BadInput(
+                "worker.average was given a model that is not distributed; accepted: one that worker.distribute was "
+                "given before"
+            )
+        strategy = self._script.strategy
+        if self._replicas_differ:
+            raise SettingError(
+                "worker.average: workers' parameters differ at all times, so that there are no weights of all workers "
+                "to average; accepted: consistency=bsp, or local without fragments"
+            )
+        if strategy.exchange.behind:
+            raise SettingError(
+                "worker.average: exchange.behind is true, and updates are under way at all times; accepted: false"
+            )
+        return known[0]
+
     def weigh(self, count: float) -> None:
         share = self._share
         # what went through the loop may be another worker's
@@ -151,6 +170,8 @@ class ReplicatedLoop:
     def save(self, state: dict[str, Any]) -> None:
         for model in self._models:
             model.period.refuse_save()
+            for average in model.averages:
+                average.refuse_applied("worker.save")
         with self.consensus("save"):
             replicas = [model.rank_state() for model in self._models]
             updates_locally = any(model.period.updates for model in self._models)

@@ -17,8 +17,10 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.network.operations.sync_norm import has_batch_norm
 from volary.sharding.groups import leads
+from volary.train.averages.ema import Ema
 from volary.train.own import measured, together
 from volary.train.own.lockstep_position import of_first
+from volary.train.own.model.model_average import ModelAverage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -90,6 +92,18 @@ class Worker:
         with self._recorder.called("worker.sync_batch_norm"):
             self._loop.sync_batch_norm(model)
         return model
+
+    def average(self, model: nn.Module, decay: float = 0.999) -> ModelAverage:
+        """An exponential moving average (EMA) of a distributed model's weights, equal on all workers.
+
+        Each `optimizer.step()` lets the weights enter it: nothing else is to be called. With `consistency: local` they
+        do at each mean of all workers'. `with average.applied():` lends the model its average, to be evaluated, and
+        `worker.save` and `worker.restore` take it as an optimiser. decay: of the average that stays, 0 to below 1.
+        Training is the same with it and without. Raises BadInput for a model that is not distributed, and SettingError
+        for another decay and where workers' weights always differ.
+        """
+        rule = Ema(decay=decay)
+        return ModelAverage(self._loop.to_average(model), rule.decay)
 
     def clip_grad_norm_(
         self, parameters: nn.Module | Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0

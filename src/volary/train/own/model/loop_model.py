@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
+    from volary.train.own.model.model_average import ModelAverage
     from volary.train.strategies.strategy_state import StrategyState
 
 
@@ -55,6 +56,7 @@ class LoopModel:
         self._run, self._group, self._passes, self._summed = run, group, passes, summed
         self._early_optimizer, self._beside = early, beside or group
         self.agreement = StepAgreement(run, self._beside)
+        self.averages: list[ModelAverage] = []
         self._lent = False  # the model has what all replicas are together
         self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
@@ -103,6 +105,8 @@ class LoopModel:
         """Distribute the model as it is now. A collective call. early: the optimiser to update early, if another."""
         self._early_optimizer = early or self._early_optimizer
         self.settle()
+        for average in self.averages:
+            average.catch_up()
         if self._early is not None:
             self._early.bring()
         self.close()
@@ -124,6 +128,8 @@ class LoopModel:
         top_level: no other optimiser has called its step.
         """
         self._remove_placeholders()
+        for average in self.averages:
+            average.refuse_applied("optimizer.step()")
         if self._in_backward:
             raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
         if self.period.updates:
@@ -138,6 +144,8 @@ class LoopModel:
             self._agree()
         if self._early is not None:
             self._early.refuse_other(optimizer)
+        for average in self.averages:
+            average.catch_up()  # backward was over before the updates of the step before
 
     def after(self, optimizer: Optimizer, *, top_level: bool) -> None:
         """The optimiser has stepped. top_level: no other optimiser has called its step."""
@@ -151,6 +159,8 @@ class LoopModel:
             self.strategy.updated()
             if self.period.end_step():
                 self.end_period()
+        if top_level and not self.period.under_way:
+            self._take([one for group in optimizer.param_groups for one in group["params"]])
 
     def compare(self, step: int) -> None:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
@@ -189,6 +199,7 @@ class LoopModel:
         """All workers are here: a period of their own updates ends, and all updates are done. A collective call."""
         if self.period.under_way:
             self.end_period()
+            self._take(self.contents.trained)
         self.settle()
 
     def finish(self) -> None:
@@ -226,8 +237,13 @@ class LoopModel:
         )
         self.contents, self.strategy, self._early = now.contents, now.strategy, now.early
 
+    def _take(self, updated: Sequence[Tensor]) -> None:
+        for average in self.averages:
+            average.take(updated)
+
     def _why_own(self) -> str:
-        return "" if self._lent else self.period.own_copy
+        lent = self._lent or any(one.is_applied for one in self.averages)
+        return "" if lent else self.period.own_copy
 
     def _lent_mean(self) -> AbstractContextManager[object]:
         trained = {name: one for name, one in named_parameters(self.model) if one.requires_grad}

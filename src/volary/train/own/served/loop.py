@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
@@ -146,6 +146,12 @@ class ServedLoop:
         self._watching.callback(own.close)
         if not self._how.summed:
             self._watching.callback(LossWatch(self._recorder, self._samples).close)
+
+    def to_average(self, model: nn.Module) -> NoReturn:
+        raise BadInput(
+            "worker.average: servers update the weights, and keep no average of those of a loop of your own; accepted: "
+            "exchange=allreduce, or a session with train.average=ema"
+        )
 
     def weigh(self, count: float) -> None:
         self.steps.weigh(count, self._weighing)
