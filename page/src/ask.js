@@ -54,8 +54,8 @@ export async function act(name, words, body) {
 const FIRST_MS = 700; // a stream begins by saying that something has changed: what is being drawn is not asked for twice
 const BETWEEN_MS = 300; // two looks of the page: what changes oftener is drawn once
 
-// A number that grows whenever the run (or, without one, any run) has changed, and whether the server is there.
-export function useLive(run) {
+// A number that grows whenever what `words` names has changed (`run=...`, `queue`; or any run), and whether the server is there.
+export function useLive(words = "") {
   const [tick, set] = useState(0);
   const [there, setThere] = useState(true);
   useEffect(() => {
@@ -63,13 +63,13 @@ export function useLive(run) {
     let waiting = null;
     let last = performance.now() + FIRST_MS;
     const due = () => { waiting = null; last = performance.now(); set((n) => n + 1); };
-    const source = new EventSource(`/api/live${run === null ? "" : `?${new URLSearchParams({ run })}`}`);
+    const source = new EventSource(`/api/live?${words}`);
     source.addEventListener("changed", () => {
       waiting ??= setTimeout(due, Math.max(0, last + BETWEEN_MS - performance.now()));
     });
     source.onopen = () => setThere(true);
     source.onerror = () => setThere(false);
     return () => { source.close(); clearTimeout(waiting); };
-  }, [run]);
+  }, [words]);
   return [tick, there];
 }

@@ -18,7 +18,7 @@ const OVER = {
 const OF_STEPS = [["loss", "Training loss", (data) => data.loss.mean, number], ["throughput", "Throughput, samples per second", (data) => data.samples_per_s, number, true], ["step", "Time of a step", (data) => data.step_s, brief, true]];
 
 export function Compare({ ids }) {
-  const [tick] = useLive(null);
+  const [tick] = useLive();
   const [over, set] = useState("steps");
   const [log, setLog] = useState(false);
   const [weight, weigh] = useState(0);

@@ -4,6 +4,7 @@ import { report, useAnswer, useLive } from "./ask.js";
 import { Compare } from "./compare.js";
 import { html } from "./html.js";
 import "./page.css";
+import { Queue } from "./queue.js";
 import { Run } from "./run.js";
 import { Runs } from "./runs.js";
 import { Start } from "./start.js";
@@ -29,7 +30,7 @@ function usePlace() {
 }
 
 function All() {
-  const [tick] = useLive(null);
+  const [tick] = useLive();
   return html`<${Runs} answer=${useAnswer("runs", {}, tick)} />`;
 }
 
@@ -39,7 +40,7 @@ function Page() {
   return html`<nav aria-label="Volary"><a class="skip" href="#content" onClick=${(event) => { event.preventDefault(); document.querySelector("main")?.querySelector("a, button, input")?.focus(); }}>skip to content</a>
     <a href="#/" class="brand">Volary</a>${rest && html`<span aria-hidden="true">/</span> <span>${view === "compare" ? "compare" : rest}</span>`}</nav>
     ${report && html`<p class="quiet made">A report, made ${moment(report.made_at)} by <code>volary report</code>.</p>`}
-    <div id="content">${view === "compare" ? html`<${Compare} key=${rest} ids=${rest.split(",").map(decodeURIComponent)} />` : view === "run" ? html`<${Run} key=${rest} id=${rest} />` : view === "new" ? html`<${Start} />` : html`<${All} />`}</div>`;
+    <div id="content">${view === "compare" ? html`<${Compare} key=${rest} ids=${rest.split(",").map(decodeURIComponent)} />` : view === "run" ? html`<${Run} key=${rest} id=${rest} />` : view === "new" ? html`<${Start} />` : view === "queue" ? html`<${Queue} />` : html`<${All} />`}</div>`;
 }
 
 render(html`<${Page} />`, document.getElementById("page"));

@@ -40,7 +40,7 @@ export function Run({ id }) {
 }
 
 function There({ id, remove, refused }) {
-  const [tick, there] = useLive(id);
+  const [tick, there] = useLive(String(new URLSearchParams({ run: id })));
   const facts = useAnswer("facts", { run: id }, tick);
   const [range, setRange] = useState(null);
   const [first, last] = range ?? [null, null];

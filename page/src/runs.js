@@ -63,7 +63,7 @@ export function Runs({ answer }) {
   const turn = (column) => sort(([before, way]) => [column, before === column ? -way : column === "id" ? 1 : -1]);
   const toggle = (id) => choose((old) => { const next = new Set(old); if (!next.delete(id)) next.add(id); return next; });
   return html`<main>
-    <h1>Runs ${!report && html`<a class="button" href="#/new">New run</a>`}</h1>
+    <h1>Runs ${!report && html`<a class="button" href="#/new">New run</a><a class="button plain" href="#/queue">Queue</a>`}</h1>
     <p class="quiet">${answer.data.folder}${alike.length > 0 && html`<span class="alike">; all: ${alike.join(", ")}</span>`}</p>
     <form class="tools" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label>Filter <input type="search" size="36" value=${words} placeholder="name, state, network, strategy, tag" onInput=${(event) => filter(event.target.value)} /></label>

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from volary.jobs.entry import entry_of
+from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.machine.cores import cores_here
 
@@ -60,6 +62,16 @@ def test_the_queue_is_changed_by_its_verbs(submit, volary):
     assert volary("rm", "a", "--yes").status == 0
     assert listed(volary) == []
     assert volary("queue", "hold", "c").err == "runs/c is not in the queue; `volary queue` lists what is\n"
+
+
+def test_a_run_that_gave_way_and_is_stopped_while_it_waits_is_said_to_have_begun(submit, volary):
+    submit("a")
+    with closing(Journal(RunDirectory("runs/a").database)) as journal:
+        journal.note(life=0, state="stopped", step=3)
+    said = volary("stop", "a").out.splitlines()
+    assert said[0] == "a was not running: it waited to be resumed, and its job is cancelled"
+    assert said[1].split()[0] == "stopped"
+    assert listed(volary) == []
 
 
 def test_a_run_that_left_the_queue_is_put_back_and_one_that_waits_is_not_resumed_beside_it(submit, volary):

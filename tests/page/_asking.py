@@ -76,12 +76,12 @@ class Server:
 
 @contextmanager
 def served(folder: Path, *options: str) -> Iterator[Server]:
-    """`volary ui` of the folder."""
+    """`volary ui` of the folder, with a queue beside it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "volary", "ui", str(folder), *options],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        env=os.environ | {"PYTHONPATH": str(SOURCE), "XDG_STATE_HOME": str(folder.parent.absolute() / "state")},
     )
     assert process.stdout is not None
     try:

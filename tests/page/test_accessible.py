@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parents[2] / "page"
 AXE = SOURCE / "node_modules" / "axe-core" / "axe.min.js"
-VIEWS = ["#/", "#/run/slow-1", "#/run/failed-1", "#/compare/lenet-digits-1,slow-1", "#/new"]
+VIEWS = ["#/", "#/run/slow-1", "#/run/failed-1", "#/compare/lenet-digits-1,slow-1", "#/new", "#/queue"]
 NAMED = (
     "button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "slider", "img", "listbox", "option",
     "dialog", "region", "log",

@@ -108,10 +108,12 @@ def test_what_cannot_be_started_is_refused_in_the_words_of_the_command(own):
 
 def test_a_page_that_is_served_beyond_its_machine_starts_nothing(home):
     with served(home / "runs", "--host", "0.0.0.0") as server:
-        for path in ("/api/train?session=session.yaml", "/api/resume?run=it", "/api/join?run=it"):
+        of_queue = [f"/api/{name}?run=it" for name in ("hold", "release", "cancel", "move", "priority")]
+        for path in ("/api/train?session=session.yaml", "/api/resume?run=it", "/api/join?run=it", *of_queue):
             said = post(server, path)
             assert (said.status, "starts nothing there" in said.text) == (400, True), path
         assert server.ask("sessions") == {"files": [], "starts": False}
+        assert server.ask("queue")["starts"] is False
     assert PageApp(Folder(home / "runs"), SessionFiles(home), lambda: True, starts=False).tabs == 0
 
 

@@ -20,11 +20,16 @@ def stop(run: RunDirectory, now: bool) -> int:
     """Let RUN finish its step, write a checkpoint and end, as Ctrl-C does where it was started. Waits for that."""
     from volary.driver.queued import withdraw
     from volary.monitor.closing import closing
-    from volary.monitor.watching import exit_code, wait_until_stopped
+    from volary.monitor.watching import ending, exit_code, wait_until_stopped
     from volary.run.control.stopping import ask_to_stop
 
     if withdraw(run):
-        say(f"{run.name} had not begun: its job is cancelled")
+        left = ending(run)
+        if left.state == "new":
+            say(f"{run.name} had not begun: its job is cancelled")
+        else:
+            say(f"{run.name} was not running: it waited to be resumed, and its job is cancelled")
+            say_pairs(closing(left))
         return 0
     ask_to_stop(run, "now" if now else "after this step")
     ended = wait_until_stopped(run)

@@ -15,7 +15,7 @@ from volary.engine.launchers.queue import JobState
 from volary.errors import BadInput, RunError
 from volary.errors.raised import shown
 from volary.jobs.asked import QueueRequest
-from volary.jobs.entry import Demand, QueueEntry
+from volary.jobs.entry import Capacity, Demand, QueueEntry
 from volary.jobs.forecast import expected_starts
 from volary.jobs.machinery import RunMachinery, moment_here
 from volary.jobs.schedule import decide
@@ -34,6 +34,18 @@ class QueueRow:
     starts_in_s: float | None = None
 
 
+@dataclass(frozen=True)
+class QueueView:
+    """The whole queue: those that run, then those that wait, in their order; and what the machine has for them.
+
+    carried_out: False if somebody could start, or runs, and no runner is there to see to it.
+    """
+
+    rows: list[QueueRow]
+    capacity: Capacity
+    carried_out: bool
+
+
 class LocalQueue:
     """The queue of this user on this machine; `remarks`: what was found when it was opened."""
 
@@ -49,7 +61,8 @@ class LocalQueue:
                 return JobState(waiting=False, over=True, words="")
             if entry.state != "waiting":
                 return JobState(waiting=False, over=False, words=entry.state)
-            rows = _rows(table, [one for one in table.entries() if one.state != "waiting" or one.order <= entry.order])
+            before = [one for one in table.entries() if one.state != "waiting" or one.order <= entry.order]
+            rows = _view(table, before).rows
         reason = next(row.reason for row in rows if row.entry.run == job)
         return JobState(waiting=True, over=False, words=reason)
 
@@ -122,6 +135,21 @@ class LocalQueue:
             table.change(run, lambda entry: msgspec.structs.replace(entry, place=place))
             ensure_runner(table)
 
+    def move_by_one(self, run: str, *, up: bool) -> None:
+        """Let one that waits change places with the next of its priority that does; the first and the last stay.
+
+        Raises RunError, BadInput.
+        """
+        with self._table() as table:
+            mine = self._found(table, run)
+            waiting = [one for one in table.entries() if one.state == "waiting" and one.priority == mine.priority]
+        if mine.state != "waiting":
+            raise BadInput(f"{shown(run)} is {mine.state}; accepted: one that waits")
+        order = [one.run for one in waiting]
+        at = order.index(run) - up  # of the two that change places, the first
+        if 0 <= at < len(order) - 1:
+            self.move(order[at + 1], order[at])
+
     def rows(self) -> list[QueueRow]:
         """All runs of the queue: those that run, then those that wait, in their order."""
         with self._table() as table:
@@ -129,7 +157,14 @@ class LocalQueue:
                 if entry.state == "waiting" and not is_run(Path(entry.run)):  # where no runner looks, as all are held
                     table.remove(entry.run)
             ensure_runner(table)
-            return _rows(table, table.entries())
+            return _view(table, table.entries()).rows
+
+    def view(self) -> QueueView | None:
+        """The queue as it is: nothing is started, or taken out of it. None if no run was ever submitted here."""
+        if not self._folder.exists():
+            return None
+        with self._table() as table:
+            return _view(table, table.entries())
 
     def _change(self, run: str, how: Callable[[QueueEntry], QueueEntry]) -> None:
         with self._table() as table:
@@ -149,7 +184,7 @@ class LocalQueue:
             yield table
 
 
-def _rows(table: QueueTable, entries: Sequence[QueueEntry]) -> list[QueueRow]:
+def _view(table: QueueTable, entries: Sequence[QueueEntry]) -> QueueView:
     machinery, now_s = RunMachinery(table), moment_here().now_s
     capacity, ends = machinery.capacity(entries), machinery.ends(entries)
     here = {entry.run for entry in entries}
@@ -170,4 +205,4 @@ def _rows(table: QueueTable, entries: Sequence[QueueEntry]) -> list[QueueRow]:
                     entry, reason.words if reason else "starts now", None if starts_s is None else starts_s - now_s
                 )
             )
-    return rows
+    return QueueView(rows, capacity, carried_out=table.is_idle() or table.has_runner())

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from volary.errors import BadInput
+from volary.jobs.queue import LocalQueue
 from volary.page import commands
 from volary.run.control.requests import ChangeRate, WriteCheckpoint, ask
 from volary.run.control.stopping import ask_to_stop
@@ -46,6 +47,18 @@ class Start(msgspec.Struct, forbid_unknown_fields=True):
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
 
 
+class Priority(msgspec.Struct, forbid_unknown_fields=True):
+    """A run's new priority in the queue."""
+
+    value: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
+
+
+class Move(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a run of the queue moves by one place: up, or down."""
+
+    up: bool
+
+
 ACTIONS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
     "stop": lambda directory, _: ask_to_stop(directory),
     "save": lambda directory, _: ask(directory, WriteCheckpoint()),
@@ -61,5 +74,14 @@ Each raises BadInput, or RunError, if it may not.
 STARTS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
     "resume": lambda directory, body: commands.resume(directory, parsed(body, Start, "resume").overrides),
     "join": lambda directory, body: commands.join(directory, parsed(body, Start, "join").workers),
+    "hold": lambda directory, _: LocalQueue().hold(str(directory.path)),
+    "release": lambda directory, _: LocalQueue().release(str(directory.path)),
+    "cancel": lambda directory, _: LocalQueue().cancel(str(directory.path)),
+    "move": lambda directory, body: LocalQueue().move_by_one(str(directory.path), up=parsed(body, Move, "move").up),
+    "priority": lambda directory, body: LocalQueue().set_priority(
+        str(directory.path), parsed(body, Priority, "priority").value
+    ),
 }
-"""Those that start processes: resume the run, with other settings too; add workers to it."""
+"""Those that start processes: resume the run, with other settings too; add workers to it; and what changes its place in
+the queue, whose runner starts others then.
+"""

@@ -39,6 +39,14 @@ class Folder:
                 return RunDirectory(path)
         raise RunError(f"no run {reprlib.repr(name)} in {self.path.name}")
 
+    def name_of(self, path: Path) -> str | None:
+        """The name of the run at `path`; None if it is none of this folder's."""
+        with suppress(ValueError, RunError):  # elsewhere; gone
+            name = path.relative_to(self.above).as_posix()
+            self.run(name)
+            return name
+        return None
+
 
 def _runs_in(folder: Path, deep: int) -> Iterator[Path]:
     inside = []

@@ -18,12 +18,13 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from volary.errors import BadInput, RunError
+from volary.errors import BadInput, RunError, VolaryError
 from volary.page.actions import ACTIONS, LARGEST_BYTES, STARTS, Start, parsed
 from volary.page.commands import train
 from volary.page.overview.changes import signature
 from volary.page.overview.compare import compare
 from volary.page.overview.folder import Folder
+from volary.page.overview.queue import QueueHere, queue_here
 from volary.page.overview.sessions import SessionFiles
 from volary.page.overview.table import Overview, RunTable
 from volary.page.questions.answers import ANSWERS, Query
@@ -57,6 +58,7 @@ class PageApp:
             Route("/", self._index),
             Route("/static/{name}", self._static),
             Route("/api/runs", self._runs),
+            Route("/api/queue", lambda _: _json(self._queue())),
             Route("/api/live", self._live),
             Route("/api/compare", self._compare),
             *(Route(f"/api/{name}", self._answer(name)) for name in ANSWERS),
@@ -69,7 +71,7 @@ class PageApp:
             ),
             Route("/api/train", _posted(self._start(self._train)), methods=["POST"]),
         ]
-        handlers = {BadInput: _refused, HTTPException: _http}
+        handlers = {VolaryError: _refused, HTTPException: _http}
         return Starlette(routes=routes, exception_handlers=handlers, max_body_size=LARGEST_BYTES)
 
     def _index(self, _: Request) -> Response:
@@ -87,6 +89,9 @@ class PageApp:
     def _table(self) -> RunTable:
         with self._one_at_a_time:
             return self._overview.table(READ_S)
+
+    def _queue(self) -> QueueHere:
+        return queue_here(self._folder, starts=self._starts)
 
     def _answer(self, name: str) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
@@ -130,11 +135,10 @@ class PageApp:
         return {"run": train(self._sessions.path(words.get("session", "")), overrides, self._folder)}
 
     async def _live(self, request: Request) -> Response:
-        """Server-sent events: one whenever the run, or without a run any run of the folder, has changed."""
-        name = request.query_params.get("run")
-        if name is None:
-            look, every_s = self._table, LOOK_AT_ALL_S
-        else:
+        """Server-sent events: one whenever what is looked at has changed: `run`, the `queue`, or else all runs."""
+        name, every_s = request.query_params.get("run"), LOOK_AT_ALL_S
+        look: Callable[[], Any] = self._queue if "queue" in request.query_params else self._table
+        if name is not None:
             directory = await anyio.to_thread.run_sync(self._folder.run, name)
             look, every_s = _RunStream(directory), LOOK_S
         return StreamingResponse(self._changes(look, every_s), media_type="text/event-stream")
@@ -190,7 +194,8 @@ def _json(value: Any) -> Response:
 
 
 def _refused(_: Request, error: Exception) -> Response:
-    return PlainTextResponse(f"{error}\n", 404 if isinstance(error, RunError) else 400)
+    status = 404 if isinstance(error, RunError) else 400 if isinstance(error, BadInput) else 500
+    return PlainTextResponse(f"{error}\n", status)
 
 
 def _http(_: Request, error: Exception) -> Response:

@@ -1,0 +1,93 @@
+// The queue of this machine: what runs where, who waits for what; and what can be changed of it.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { act, useAnswer, useLive } from "./ask.js";
+import { Card } from "./card.js";
+import { SERIES, line } from "./colours.js";
+import { html } from "./html.js";
+import { State } from "./runs.js";
+import { duration, many, plural, size } from "./words.js";
+
+const FIRST = 200; // runs that are listed: of more, the others come when these have gone
+
+export function Queue() {
+  const [tick, there] = useLive("queue");
+  const [changed, change] = useState(0);
+  const [said, say] = useState("");
+  const moved = useRef(null); // the button that was pressed: its row gets another place, and it keeps the keyboard
+  const { data, error } = useAnswer("queue", {}, `${tick} ${changed}`);
+  useEffect(() => { document.title = "Queue – Volary"; }, []);
+  useEffect(() => { moved.current?.focus(); moved.current = null; }, [data]);
+  if (!data) return html`<main><h1>Queue</h1><p class=${error ? "error" : "quiet"} role=${error ? "alert" : "status"}>${error || "reading …"}</p></main>`;
+  const tell = (run, name, body) => {
+    say("");
+    return act(name, { run: run.id }, body).catch((refused) => say(refused.message)).finally(() => change((count) => count + 1));
+  };
+  const move = (run, up) => (event) => { moved.current = event.currentTarget; tell(run, "move", { up }); };
+  const here = data.runs.filter((run) => run.state !== "waiting");
+  const waiting = data.runs.filter((run) => run.state === "waiting");
+  const job = (run) => html`<${Job} key=${run.name + run.id} run=${run} starts=${data.starts} tell=${tell} move=${run.state === "waiting" ? move : null} />`;
+  return html`<main>
+    <h1>Queue</h1>
+    <p class="quiet">Runs that were submitted on this machine: ${here.length ? `${many(here.length)} running, ` : ""}${many(waiting.length)} waiting. <code>volary submit session.yaml</code> adds one.</p>
+    ${!data.carried_out && html`<p class="error">Nobody starts what waits: the queue's runner is gone. <code>volary queue</code> starts another one${data.starts && ", and so does each change here"}.</p>`}
+    ${!data.starts && html`<p class="quiet">This page is served beyond its own machine: it shows the queue, and changes nothing of it.</p>`}
+    ${!there && html`<p class="error" role="alert">The server is gone: what is shown is not renewed.</p>`}
+    ${(said || error) && html`<p class="error" role="alert">${said || error}</p>`}
+    ${data.runs.length > 0 && html`<div class="cards">
+      <${Card} name="machine" title="What runs where" wide>${() => html`<${Machine} data=${data} here=${here} />`}<//>
+      ${here.length > 0 && html`<${Card} name="running" title="Running" wide>${() => html`<ul class="jobs">${here.map(job)}</ul>`}<//>`}
+      ${waiting.length > 0 && html`<${Card} name="waiting" title="Waiting, the next one first" wide>${() => html`<ul class="jobs">${waiting.slice(0, FIRST).map(job)}</ul>
+        ${waiting.length > FIRST && html`<p class="quiet">and ${many(waiting.length - FIRST)} more</p>`}`}<//>`}
+    </div>`}
+  </main>`;
+}
+
+function Machine({ data, here }) {
+  const colour = (run) => line(SERIES[here.indexOf(run) % SERIES.length]);
+  const unit = (kind, taken) => (number) => {
+    const run = here.find((one) => one[`given_${kind}s`].includes(number));
+    const used = !run && taken?.includes(number);
+    const how = run ? run.name : used ? "used outside of the queue" : "free";
+    return html`<span class=${used ? "unit used" : "unit"} data-run=${run?.name} title=${`${kind} ${number}: ${how}`} style=${run ? { borderBottomColor: colour(run) } : {}}>${number}<span class="unseen">: ${how};</span></span>`;
+  };
+  const asked = here.reduce((sum, run) => sum + run.memory_bytes, 0);
+  return html`<dl class="units">
+      <dt>cores</dt><dd>${data.cores.map(unit("core"))}</dd>
+      ${data.gpus.length > 0 && html`<dt>GPUs</dt><dd>${data.gpus.map(unit("gpu", data.used_gpus))}</dd>`}
+      <dt>memory</dt><dd>${size(asked)}${data.memory_bytes !== null && html` of ${size(data.memory_bytes)}
+        <span class="bar" aria-hidden="true">${here.map((run) => html`<i title=${`${run.name} ${size(run.memory_bytes)}`} style=${{ background: colour(run), width: `${(100 * run.memory_bytes) / data.memory_bytes}%` }}></i>`)}</span>`}</dd>
+    </dl>
+    <div class="shares">${here.map((run) => html`<span><i class="dot" style=${{ background: colour(run) }}></i>${run.name}</span>`)}${here.length === 0 && "nothing runs"}</div>`;
+}
+
+// move: gives what a button does, up or down; null: it does not wait.
+function Job({ run, starts, tell, move }) {
+  const why = [run.reason, run.starts_in_s && `about ${duration(run.starts_in_s).replace(/ 0 s$/, "")}`].filter(Boolean).join("; ");
+  const change = (event) => { if (event.target.value !== "" && event.target.validity.valid) tell(run, "priority", { value: event.target.valueAsNumber }); };
+  const button = (word, name) => html`<button type="button" aria-label=${`${word} ${run.name}`} onClick=${() => tell(run, name)}>${word}</button>`;
+  return html`<li data-run=${run.name}>
+    <div><p>${run.id === null ? html`${run.name} <span class="quiet">in another folder</span>` : html`<a href=${`#/run/${run.id}`}>${run.id}</a>`} <${State} state=${run.held && run.state === "waiting" ? "held" : run.state} /> ${why !== "held" && why}</p>
+      <p class="quiet">${takes(run)}${!(starts && run.id !== null) && `, priority ${run.priority}`}</p></div>
+    ${starts && run.id !== null && html`<div class="tools">
+      <label>priority <input type="number" step="1" min="-1000000" max="1000000" aria-label=${`priority of ${run.name}`} value=${run.priority} onChange=${change} /></label>
+      ${move && html`<button type="button" aria-label=${`move ${run.name} up`} onClick=${move(run, true)}>↑</button><button type="button" aria-label=${`move ${run.name} down`} onClick=${move(run, false)}>↓</button>`}
+      ${run.held ? button("Release", "release") : button("Hold", "hold")}
+      ${button("Cancel", "cancel")}
+    </div>`}
+  </li>`;
+}
+
+function takes(run) {
+  const named = (kind, count, given) => (given.length ? `${kind}${given.length > 1 ? "s" : ""} ${ranges(given)}` : count ? plural(count, kind) : "");
+  return [named("core", run.cores, run.given_cores), named("GPU", run.gpus, run.given_gpus), size(run.memory_bytes)].filter(Boolean).join(", ");
+}
+
+// 0–3, 6
+function ranges(numbers) {
+  const parts = [];
+  for (const number of numbers) {
+    if (parts.length && parts.at(-1)[1] === number - 1) parts.at(-1)[1] = number;
+    else parts.push([number, number]);
+  }
+  return parts.map(([first, last]) => (first === last ? first : `${first}–${last}`)).join(", ");
+}

@@ -1,0 +1,123 @@
+"""The page's view of the queue: what runs where, who waits, and what may be changed of it. Nothing starts here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from page._asking import served
+from volary.errors import BadInput
+from volary.jobs.entry import Demand, Given, QueueEntry
+from volary.jobs.table import QueueTable, queue_folder
+from volary.page.actions import STARTS
+from volary.page.overview.folder import Folder
+from volary.page.overview.queue import QueueHere, queue_here
+from volary.run.directory import RunDirectory
+from volary.run.machine.cores import cores_here
+
+
+@pytest.fixture(autouse=True)
+def own_queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def queued(name: str, folder: str = "runs", **more: Any) -> QueueEntry:
+    """A run in the queue: without more, one that waits and is held."""
+    run = RunDirectory.create(Path(folder), name, name, "network: lenet\ndata: {source: digits}\n")
+    given = {"demand": Demand(1, 1 << 30), "held": True} | more
+    with QueueTable(queue_folder()) as table:
+        return table.add(QueueEntry(run=str(run.path), **given), {})
+
+
+def running(name: str, cores: tuple[int, ...]) -> None:
+    demand = Demand(len(cores), 1 << 30)
+    queued(name, state="running", held=False, demand=demand, given=Given(cores))
+
+
+def look() -> QueueHere:
+    return queue_here(Folder(Path("runs")), starts=True)
+
+
+def waiting() -> list[str]:
+    return [run.name for run in look().runs if run.state == "waiting"]
+
+
+def tell(action: str, run: str, **body: object) -> None:
+    STARTS[action](Folder(Path("runs")).run(run), msgspec.json.encode(body))
+
+
+def test_it_says_what_runs_where_and_why_others_wait():
+    cores = tuple(cores_here())
+    running("a", cores[:1])
+    queued("b", held=False, demand=Demand(len(cores)))
+    queued("c", folder="elsewhere", priority=-1)
+    found = look()
+    assert (found.cores, found.carried_out) == (cores, False), "no runner is there, and looking starts none"
+    a, b, c = found.runs
+    assert (a.id, a.state, a.given_cores, a.memory_bytes) == ("a", "running", cores[:1], 1 << 30)
+    assert (b.id, b.state, b.given_cores, b.reason[:9]) == ("b", "waiting", (), "waits for")
+    assert (c.id, c.name, c.held, c.reason) == (None, "c", True, "held"), "of another folder's run the name alone"
+
+
+def test_looking_makes_no_queue_where_there_is_none():
+    assert look().runs == []
+    assert not queue_folder().exists()
+
+
+def test_runs_change_places_with_their_neighbours_of_the_same_priority():
+    for name in "abc":
+        queued(name)
+    queued("first", priority=5)
+    tell("move", "c", up=True)
+    assert waiting() == ["first", "a", "c", "b"]
+    tell("move", "a", up=False)
+    assert waiting() == ["first", "c", "a", "b"]
+    for end, up in (("c", True), ("b", False), ("first", False)):
+        tell("move", end, up=up)
+    assert waiting() == ["first", "c", "a", "b"]
+
+
+def test_a_run_is_held_given_a_priority_and_taken_out():
+    for name in "ab":
+        queued(name)
+    tell("priority", "b", value=3)
+    assert waiting() == ["b", "a"]
+    tell("cancel", "b")
+    assert waiting() == ["a"]
+    running("here", (0,))
+    with pytest.raises(BadInput, match="here is running; accepted: one that waits"):
+        tell("move", "here", up=True)
+    for body in ({"value": "high"}, {"value": 1 << 40}, {}):
+        with pytest.raises(BadInput, match="priority: "):
+            tell("priority", "a", **body)
+    with pytest.raises(BadInput, match="b is not in the queue"):
+        tell("hold", "b")
+
+
+# what it presses is asked for above, without a browser
+@pytest.mark.slow
+def test_the_queue_is_changed_in_the_browser(page):
+    from playwright.sync_api import expect
+
+    for name in "abc":
+        queued(name)
+    with served(Path("runs")) as server:
+        page.goto(server.link)
+        page.get_by_role("link", name="Queue").click()
+        names = page.locator("[data-card=waiting] li a")
+        expect(names).to_have_text(["a", "b", "c"])
+        page.get_by_role("button", name="move c up").press("Enter")
+        expect(names).to_have_text(["a", "c", "b"])
+        expect(page.get_by_role("button", name="move c up")).to_be_focused()
+        page.get_by_label("priority of b").fill("2")
+        page.get_by_label("priority of b").press("Enter")
+        expect(names).to_have_text(["b", "a", "c"])
+        page.get_by_role("button", name="Cancel a").click()
+        expect(names).to_have_text(["b", "c"])
+        queued("d", priority=9)  # by somebody else: it comes by itself
+        expect(names).to_have_text(["d", "b", "c"])
+        page.goto("about:blank")
+    assert waiting() == ["d", "b", "c"]
