@@ -18,7 +18,8 @@ TRAINS = re.compile(r"(volary train \S+\.yaml)(?! --help)")
 SHORTENED = [
     (TRAINS, r"\1 train.steps=2 schedule=constant evaluate.every=never"),
     (re.compile(r"(volary submit \S+\.yaml)"), r"\1 --hold"),
-    (re.compile(r"(volary sweep \S+\.yaml)"), r"\1 train.steps=2 schedule=constant evaluate.every=never"),
+    (re.compile(r"(volary sweep \S+\.yaml)(?!.*early)"), r"\1 train.steps=2 schedule=constant evaluate.every=never"),
+    (re.compile(r"(volary sweep \S+\.yaml)(?=.*early)"), r"\1 train.steps=3 schedule=constant 'evaluate.every=1 step'"),
     (re.compile(r"(volary\.worker \S+\.yaml)"), r"\1 train.steps=2 schedule=constant evaluate.every=never"),
     (re.compile(r"(volary bench collectives)"), r"\1 --sizes 1kb --time 1"),
     (re.compile(r"^make "), f"make --dry-run -C {CHECKOUT} "),
