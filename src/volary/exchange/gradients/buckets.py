@@ -224,7 +224,8 @@ class Gradients(Buckets):
 
         def small_arrived(parameter: Tensor) -> None:
             gradient = parameter.grad
-            if slot.left != 1 or gradient is None or gradient.is_sparse:
+            in_place = slot.written or slot.alone  # by its layer
+            if slot.left != 1 or gradient is None or gradient.is_sparse or in_place:
                 arrived(parameter)
                 return
             parameter.grad, slot.left = None, 0

@@ -29,18 +29,18 @@ class OwnedValues:
         assert all(len(ranks) == 1 for ranks in self.holdings.keepers.values()), "a range has several keepers"
         self.once, self.gathers = once, gathers
         self.rank, self.ranks, self.frees = self.holdings.rank, self.holdings.mesh.size, frees
-        self._returned: dict[str, ReturnedMemory] = {}  # by the first parameter of a bucket
+        self._returned: dict[tuple[str, ...], ReturnedMemory] = {}  # by what a bucket is of
 
     def memory(self, plan: BucketPlan) -> Memory:
         """What ranks contribute to a bucket, where its sums come to be."""
         if not self.frees:
             return Memory.in_place(plan.shape)
-        made = self._returned[plan.parameters[0][0]] = ReturnedMemory(plan.shape)
+        made = self._returned[_names(plan)] = ReturnedMemory(plan.shape)
         return Memory(made.values, made.values)
 
     def landed(self, chunk: Chunk, plan: BucketPlan) -> None:
         """The sums of a chunk are with their owners."""
-        made = self._returned.get(plan.parameters[0][0])
+        made = self._returned.get(_names(plan))  # none of one that is encoded
         if made is None:
             return
         for rank, pieces in enumerate(self.division(plan, chunk.start, chunk.end).owned):
@@ -57,3 +57,7 @@ class OwnedValues:
                     low, _ = owned[rank].pop()
                 owned[rank].append((low, high))
         return Division(max(0, min(plan.head, end) - start), owned)
+
+
+def _names(plan: BucketPlan) -> tuple[str, ...]:
+    return tuple(name for name, _ in plan.parameters)
