@@ -79,6 +79,7 @@ def test_every_control_and_chart_has_a_role_and_a_name(page, server, view):
     assert undrawn == [], "a picture without words"
 
 
+@pytest.mark.slow  # axe looks at the roles of all of them above
 def test_buttons_boxes_lists_and_sliders_act_by_keys(page, server):
     from playwright.sync_api import expect
 
