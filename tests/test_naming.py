@@ -141,6 +141,7 @@ def over_servers(rank: int, world_size: int) -> Any:
     return (whole.weights, found.weights, resumed.weights) if rank == 0 else None
 
 
+@pytest.mark.slow  # over all-reduce above
 def test_over_servers_a_compiled_network_is_saved_and_resumed_under_its_own_names(workers):
     whole, cut, resumed = workers(3, over_servers)[0]
     assert set(whole) == set(cut) == set(Net().state_dict())

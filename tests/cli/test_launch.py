@@ -78,6 +78,7 @@ torch.save(model.state_dict(), "out.pt")
 """
 
 
+@pytest.mark.slow  # tests/train has each sentence
 def test_a_forgotten_feed_and_a_file_that_all_workers_write_are_told_with_the_line_to_write(fresh):
     Path("mine.py").write_text(FORGETFUL)
     said = fresh("-m", "volary", "launch", "strategy.workers=2", "mine.py")
@@ -100,6 +101,7 @@ print([worker.rank, sys.stdin.read()] if worker.rank else [worker.rank, input(),
 """
 
 
+@pytest.mark.slow  # a launcher's own reading
 def test_rank_0_reads_what_is_piped_into_the_command_and_the_others_nothing():
     Path("mine.py").write_text(ASKING)
     command = [sys.executable, "-m", "volary", "launch", "strategy.workers=2", "run.name=it", "mine.py"]

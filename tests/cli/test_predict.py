@@ -73,6 +73,7 @@ def test_each_format_has_the_probabilities_of_all_classes_by_their_names(kinds, 
     ]
 
 
+@pytest.mark.slow  # tests/train/predicting has shares of rows
 def test_three_workers_write_seven_rows_once_each_and_in_order(kinds, volary):
     for workers in (1, 3):
         words = ("--workers", workers, "--batch-size", 1, "--top", 2, "--json")

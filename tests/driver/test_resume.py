@@ -57,6 +57,7 @@ def state(directory: RunDirectory) -> str:
         return reader.state()
 
 
+@pytest.mark.slow  # docs/test_commands.py makes a run longer
 def test_a_finished_run_becomes_longer_with_another_rate_and_remembers_both(directory, capfd):
     ended = resume(directory, NoWatcher(), ["train.steps=7", "optimizer.lr=0.005"])
     assert (ended.state, ended.step) == ("finished", 7)
@@ -122,6 +123,7 @@ def test_a_finished_run_becomes_longer_with_servers_too(directory):
     assert (ended.state, ended.step) == ("finished", 10)
 
 
+@pytest.mark.slow  # a damaged one comes below
 def test_a_finished_run_whose_last_checkpoint_is_gone_is_trained_to_its_end_again(directory):
     assert resume(directory, NoWatcher(), ["train.steps=7"]).step == 7
     shutil.rmtree(directory.checkpoints / "step-00000007")
@@ -155,6 +157,7 @@ def test_a_finished_run_whose_last_checkpoint_is_damaged_is_trained_to_its_end_a
     assert "the run had finished, but its last checkpoint is damaged: it resumes from step 4" in said
 
 
+@pytest.mark.slow  # one that is damaged comes above
 def test_a_finished_run_whose_checkpoints_are_all_damaged_says_so_and_begins_anew_only_if_asked(directory):
     (directory.checkpoints / "step-00000004" / "model.safetensors").unlink()
     with pytest.raises(RunError, match="none of its checkpoints is whole"):

@@ -114,6 +114,7 @@ def test_numbers_at_random_are_others_in_each(launched):
     assert not set(one.split()) & set(other.split())
 
 
+@pytest.mark.slow  # what is forked comes above
 def test_the_next_run_of_a_process_waits_for_no_import(launched):
     code = "import sys; print(all(name in sys.modules for name in ('torch.distributed', 'volary.train.worker.job')))"
     all_exits(launched(code))
@@ -133,6 +134,7 @@ def test_workers_do_not_depend_on_the_fork_server(launched):
     assert all_exits(handle) == [Exited(0, -signal.SIGKILL, signal.SIGKILL)]
 
 
+@pytest.mark.slow  # what is forked comes above
 def test_processes_end_as_they_would_and_lose_nothing(launched):
     code = """
 import atexit, os, sys, threading, time

@@ -122,6 +122,7 @@ def test_user_code_that_cannot_be_imported_is_refused_in_a_sentence(launch):
     assert not list(Path("runs").iterdir()), "a refused run leaves its name free"
 
 
+@pytest.mark.slow  # tests/train/test_resume.py has it in process
 def test_loss_that_is_not_a_number_stops_the_run_with_the_step_and_the_last_good_checkpoint(launch):
     run = launch("train", session(fault="nan", at=25))
     ended = run.ended()

@@ -114,6 +114,7 @@ def test_killed_worker_is_an_event_and_no_sample_is_lost(launch, consistency):
     assert samples_used(run) == all_samples(STEPS)
 
 
+@pytest.mark.slow  # tests/simulation has all models
 @pytest.mark.parametrize(
     "consistency", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("ssp", "backup")), "async"]
 )
@@ -144,6 +145,7 @@ def test_stopped_worker_is_given_up_and_killed_and_the_run_goes_on(launch):
     assert state(run.directory) == "stopped"
 
 
+@pytest.mark.slow  # tests/simulation has such ends
 @pytest.mark.parametrize(
     "consistency", ["{name: backup, k: 1}", pytest.param("{name: ssp, staleness: 200}", marks=pytest.mark.slow)]
 )

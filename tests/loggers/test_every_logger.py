@@ -384,6 +384,7 @@ run: {name: short}
 """
 
 
+@pytest.mark.slow  # what a copy that fails says comes above
 def test_a_training_whose_copy_fails_says_so_and_how_to_make_it_and_does_not_end_as_if_all_were_well(fresh):
     Path("session.yaml").write_text(SHORT)
     Path("full").mkdir()

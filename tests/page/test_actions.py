@@ -136,6 +136,7 @@ def test_a_run_is_saved_changed_and_stopped_from_the_page_while_it_trains(page):
 
 
 # `own` before `page`, which is emptied before its server is gone
+@pytest.mark.slow  # the actions themselves come above
 def test_a_run_is_tagged_and_after_a_question_deleted_in_the_browser(own, page):
     page.goto(own.link + "#/run/it")
     page.get_by_role("button", name="Tags and note").click()

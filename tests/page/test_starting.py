@@ -136,6 +136,7 @@ class Net(torch.nn.Sequential):
 """
 
 
+@pytest.mark.slow  # a browser and two runs
 def test_a_run_that_others_begin_meanwhile_is_not_taken_for_the_one_that_the_page_started(home, own, monkeypatch):
     (home / "theirs.py").write_text(THEIRS)
     (home / "theirs.yaml").write_text(BEGINS_ANOTHER)

@@ -137,6 +137,7 @@ def train_until(rank: int, world_size: int, strategy: dict[str, Any], folder: st
     return trained(rank, world_size, saving(strategy), folder, disk=Quick(), until=lambda step: step >= last)
 
 
+@pytest.mark.slow  # other stages come below
 def test_a_run_resumes_bit_for_bit(workers, tmp_path):
     whole = workers(2, train_until, STAGES_OF_2, str(tmp_path / "whole"), 12)
     workers(2, train_until, STAGES_OF_2, str(tmp_path / "run"), 4)

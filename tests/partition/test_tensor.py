@@ -63,6 +63,7 @@ def interrupted(rank: int, world_size: int) -> dict[str, list[Trained]]:
     return found
 
 
+@pytest.mark.slow  # other numbers of workers come below
 def test_as_many_workers_that_hold_parts_go_on_bit_for_bit_and_what_all_have_stays_equal(workers):
     everyone = workers(2, interrupted)
     for rank, found in enumerate(everyone):

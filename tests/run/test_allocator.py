@@ -50,6 +50,7 @@ def test_large_tensors_lie_where_huge_pages_were_asked_for_unless_the_user_says_
     assert said.stdout.split() == [str(asked)]
 
 
+@pytest.mark.slow  # what is asked for comes above
 def test_workers_ask_whoever_they_were_forked_from():
     Path("net.py").write_text(NETWORK)
     Path("session.yaml").write_text(

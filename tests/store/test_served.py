@@ -150,6 +150,7 @@ def die_in_the_middle(rank: int, world_size: int, address: str, key_file: Path) 
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow  # tests/faults has killed workers over servers
 def test_a_killed_worker_of_an_asynchronous_store_harms_nobody_and_may_come_again(workers, asynchronous):
     with volary.store.connect(*asynchronous, worker=1) as store:
         with pytest.raises(Exception, match="rank 0 of 1 ended with -9"):

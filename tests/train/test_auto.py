@@ -162,6 +162,7 @@ def with_disturbed_steps(rank: int, world_size: int, one: Session) -> Trained:
     return quickly(rank, world_size, one, "disturbed")
 
 
+@pytest.mark.slow  # tests/exchange has the choice
 def test_steps_that_a_change_disturbs_do_not_make_links_other_links(workers):
     steps = PAIR + 2 * choosing.FOLLOW_STEPS + 1
     first, *_ = workers(2, with_disturbed_steps, wide(steps=steps, codec=LOSSY))

@@ -139,6 +139,7 @@ def evaluate(rank: int, world_size: int) -> tuple[Trained, str]:
     return found, ""
 
 
+@pytest.mark.slow  # training comes above
 def test_an_evaluation_is_of_what_could_be_read_and_says_so(workers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     alone = quickly(0, 1, points_of((1, 2), "test", evaluate={"every": "5 steps"}))
@@ -171,6 +172,7 @@ def over_servers(rank: int, world_size: int) -> tuple[Kept | None, str]:
     return found, ""
 
 
+@pytest.mark.slow  # over all-reduce above
 def test_servers_update_by_the_mean_over_what_could_be_read(workers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     alone = quickly(0, 1, points_of())

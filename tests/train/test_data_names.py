@@ -48,6 +48,7 @@ def session(learnt: str, validation: str, **settings: Any) -> Session:
     )
 
 
+@pytest.mark.slow  # names of classes come above
 def test_an_evaluation_on_other_data_numbers_classes_as_the_run_does(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     run = trained()
@@ -70,6 +71,7 @@ def test_an_evaluation_on_other_data_numbers_classes_as_the_run_does(monkeypatch
         evaluate_run(run, 4, session=session(table("narrow.csv", columns="a"), "narrow.csv"))
 
 
+@pytest.mark.slow  # names of columns come above
 @pytest.mark.parametrize(
     "strategy",
     [pytest.param({}, id="allreduce"), pytest.param({"exchange": "server"}, id="server", marks=pytest.mark.slow)],

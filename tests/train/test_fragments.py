@@ -139,6 +139,7 @@ def resumed(rank: int, world_size: int) -> tuple[list[int], Trained, Trained]:
     return sent, found, replace(again, rows=[*stopped.rows, *again.rows])
 
 
+@pytest.mark.slow  # fragments in turn come above
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit_and_each_exchange_is_of_a_fragment(workers):
     for sent, whole, again in workers(2, resumed):
         assert again.outcome == "finished"

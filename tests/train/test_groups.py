@@ -80,6 +80,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Trained
     return Workers(tmp_path_factory.mktemp("together"))(4, beside_each_other)
 
 
+@pytest.mark.slow  # tests/comm has groups
 @pytest.mark.parametrize("name", ["ring", "shared"])
 def test_groups_that_overlap_train_beside_each_other_and_each_equals_one_device(together, name, tmp_path, monkeypatch):
     if name == "shared" and why_not():

@@ -233,6 +233,7 @@ def train_over_servers(rank: int, world_size: int) -> dict[str, Kept | None]:
     return {name: served(rank, world_size, over_servers(name, 2), name.replace(" ", "-")) for name in OVER_SERVERS}
 
 
+@pytest.mark.slow  # over all-reduce above
 def test_over_servers_it_is_what_one_does_by_hand(workers, tmp_path):
     found = workers(3, train_over_servers)[0]
     for name in OVER_SERVERS:

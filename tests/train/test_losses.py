@@ -71,6 +71,7 @@ def rows(rank: int, world_size: int) -> Any:
     return found
 
 
+@pytest.mark.slow  # test_behaviours.py has losses of all kinds
 def test_steps_have_the_loss_that_backward_was_called_on_over_all_workers_and_a_sum_is_told_once(workers):
     alone = rows(0, 1)
     for rank, found in enumerate(workers(2, rows)):

@@ -111,6 +111,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence
     return train
 
 
+@pytest.mark.slow  # as test_equal_workers.py
 @pytest.mark.parametrize(
     ("world_size", "names"),
     [

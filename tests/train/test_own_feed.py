@@ -100,6 +100,7 @@ def count_local(rank: int, world_size: int) -> list[float]:
     return [float(one["totals"][0]) for one in found]
 
 
+@pytest.mark.slow  # others that count come above
 def test_workers_that_update_themselves_count_each_sample_once(workers):
     assert workers(3, count_local) == [[46.0, 50.0, 34.0, 10.0, 2.0, 20.0, 18.0]] * 3
 
@@ -114,6 +115,7 @@ def count_served(rank: int, world_size: int) -> list[list[float]]:
     return found
 
 
+@pytest.mark.slow  # over all-reduce above
 def test_over_servers_workers_count_each_sample_once(workers):
     (alone,) = workers(1, count, {})
     expected = [alone[f"{name}, learning: True"]["totals"] for name in ("25 in batches of 4", "5 in batches of 1")]

@@ -129,6 +129,7 @@ def test_over_servers_a_loop_of_ones_own_and_a_sessions_are_one_thing(workers):
     assert all(torch.equal(ours[name], own[name]) for name in own), "bit for bit"
 
 
+@pytest.mark.slow  # over all-reduce in test_own_loop.py
 def test_over_servers_workers_find_out_together_what_one_worker_does(workers):
     expected = by_one(finding_out)
     for found in workers(3, own_served, finding_out, {"workers": 2})[:2]:

@@ -365,6 +365,7 @@ def in_two_lives(rank: int, world_size: int, how: str) -> list[Any]:
     return found
 
 
+@pytest.mark.slow  # test_own_served.py has resumed loops
 @pytest.mark.parametrize("how", SAVED)
 def test_two_models_in_steps_of_several_passes_or_turns_are_resumed_bit_for_bit(workers, how):
     (whole, weights), _, (resumed, resumed_weights) = workers(3, in_two_lives, how)[0]
@@ -412,6 +413,7 @@ def train_apart(rank: int, world_size: int, how: str, consistency: str) -> None:
     own_served(rank, world_size, partial(apart, how=how), {"workers": 1, "consistency": consistency})
 
 
+@pytest.mark.slow  # clipping that comes too late ends so, too
 @pytest.mark.parametrize(
     ("how", "consistency", "words"),
     [

@@ -74,6 +74,7 @@ def test_two_workers_equal_one_with_parameters_replicated_and_sharded(workers, t
             assert_equal(found[rule, partition], alone, f"{rule}, {partition}")
 
 
+@pytest.mark.slow  # over all-reduce above
 def test_two_workers_over_two_servers_equal_one(workers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = workers(4, on_servers, ("sgd", "caffe_sgd"))[0]

@@ -133,6 +133,7 @@ def test_workers_equal_one_in_every_way_that_sums_travel(workers, alone, loss, d
             assert_equal(one, alone(loss, differ, name), name)
 
 
+@pytest.mark.slow  # two workers and one come above
 def test_a_step_behind_two_workers_equal_three(workers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     behind = {"behind": positions(differ=True, strategy=strategy(**BEHIND))}
@@ -141,6 +142,7 @@ def test_a_step_behind_two_workers_equal_three(workers, tmp_path, monkeypatch):
         assert_equal(found["behind"], expected, "behind")
 
 
+@pytest.mark.slow  # as with positions that do not count
 @pytest.mark.parametrize("loss", ["weighted", "masked"])
 def test_workers_equal_one_with_weights_of_classes_and_with_a_mask_of_one_s_own(workers, alone, loss):
     ways = ("in parts", "by local steps")

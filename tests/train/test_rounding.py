@@ -37,6 +37,7 @@ def in_64_bits(rank: int, world_size: int) -> dict[int, dict[str, Tensor]]:
     return found
 
 
+@pytest.mark.slow  # test_equal_workers.py has three workers
 def test_three_workers_of_lenet_equal_one_in_64_bits_with_any_seed(workers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     alone = in_64_bits(0, 1)

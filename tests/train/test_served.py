@@ -105,6 +105,7 @@ def warmed_up(rank: int, world_size: int) -> list[bool]:
     return found
 
 
+@pytest.mark.slow  # tests/exchange has warm-ups
 def test_a_warm_up_goes_on_once_nothing_is_on_its_way_in_the_stage_before(workers):
     assert workers(2, warmed_up)[0] == [True, True]
 

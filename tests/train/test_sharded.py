@@ -171,6 +171,7 @@ def by_codec(rank: int, world_size: int, partition: dict[str, Any]) -> dict[str,
     return found
 
 
+@pytest.mark.slow  # test_left_out.py has each codec
 @pytest.mark.parametrize(
     "partition",
     [pytest.param(LEVEL_2, id="level 2", marks=pytest.mark.slow), pytest.param(LEVEL_3, id="level 3")],

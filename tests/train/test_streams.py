@@ -83,6 +83,7 @@ def by_hand() -> tuple[dict[str, Tensor], list[float], float]:
     )
 
 
+@pytest.mark.slow  # two workers come below, against one
 def test_one_device_trains_and_evaluates_as_the_loop_that_keeps_its_memory_by_hand():
     parameters, losses, validation = by_hand()
     found = trained(0, 1, session(), disk=Quick())

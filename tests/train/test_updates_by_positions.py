@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -82,6 +83,7 @@ def recorded(rank: int, world_size: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow  # test_positions.py has means over positions
 def test_an_update_over_servers_is_what_the_docs_say_whatever_came_in_which_order(workers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     begun = begun_with(uneven())

@@ -35,6 +35,7 @@ def test_a_run_resumes_bit_for_bit_with_every_codec_and_its_bytes_are_fewer(work
         assert saved > len(dense) * median(dense) / 3, name
 
 
+@pytest.mark.slow  # tests/exchange has warm-ups
 def test_a_warm_up_travels_as_it_is_and_ends_between_two_steps(workers):
     one = wide(codec={"name": "onebit", "warm_up_samples": 50})
     everyone = workers(2, stop_and_resume, {"warm": one})
@@ -106,6 +107,7 @@ def late(one: Session, pauses: tuple[int, ...]) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in it.flow.module.named_parameters()}
 
 
+@pytest.mark.slow  # test_positions.py has a step behind
 def test_a_step_behind_each_gradient_is_applied_a_step_late_and_none_is_lost(workers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exact = wide(bits=64, exchange={"behind": True})

@@ -110,6 +110,7 @@ def over_servers(rank: int, world_size: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow  # over all-reduce above
 def test_over_servers_too(workers):
     (alone,) = workers(1, in_every_way)
     first, *_ = workers(3, over_servers)

@@ -165,6 +165,7 @@ def test_whole_numbers_are_no_weights(tmp_path):
 STILL = {"name": "sgd", "lr": 1e-30}  # nothing changes
 
 
+@pytest.mark.slow  # over all-reduce above
 def test_a_run_over_servers_begins_from_a_file_that_nobody_reads_again(tmp_path):
     one = session("Exact", optimizer=STILL, train={"steps": 2})
     state = {name: tensor + 0.25 for name, tensor in build_model(one, torch.device("cpu")).module.state_dict().items()}
