@@ -83,7 +83,7 @@ def test_a_pattern_of_no_layer_is_refused_with_the_nearest_name() -> None:
         SettingError, match=r"recompute: 'conf1' fits no layer; did you mean 'conv1'\? Known: conv1, and"
     ):
         recompute(module, ("conf1",))
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    with warnings.catch_warnings(action="ignore"):  # torch would have us use something else
         module.add_module("script", torch.jit.script(nn.Linear(2, 2)))
     with pytest.raises(SettingError, match=r"train\.recompute: script is TorchScript"):
         recompute(module, ("scr*",))
