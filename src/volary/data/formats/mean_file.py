@@ -15,7 +15,7 @@ Planes = NDArray[np.float32]
 
 _NUMPY = b"\x93NUMPY"
 _SIZES, _VALUES, _SHAPE = (1, 2, 3, 4), {5: ("<f4", FIXED32), 8: ("<f8", FIXED64)}, 7  # numbers of a BlobProto's fields
-_MOST_BYTES = 1 << 30
+_MOST_BYTES, _MOST_FIELDS, _MOST_DIMENSIONS = 1 << 30, 200_000, 4
 
 
 def read_mean(file: Path) -> Planes:
@@ -48,7 +48,9 @@ def _array(file: Path) -> Planes:
 def _blob(file: Path, content: bytes) -> Planes:
     sizes, shape, values = dict.fromkeys(_SIZES, 0), list[int](), dict[str, list[memoryview]]()
     try:
-        for number, wire, value in fields(content):
+        for count, (number, wire, value) in enumerate(fields(content)):
+            if count >= _MOST_FIELDS or len(shape) > _MOST_DIMENSIONS:
+                raise ValueError(f"more than {_MOST_FIELDS:,} fields, or {_MOST_DIMENSIONS} sizes")
             if number in _SIZES and wire == VARINT and isinstance(value, int):
                 sizes[number] = signed(value)
             elif number == _SHAPE and isinstance(value, memoryview):
@@ -56,6 +58,8 @@ def _blob(file: Path, content: bytes) -> Planes:
             elif number in _VALUES and wire in (LENGTH, _VALUES[number][1]) and isinstance(value, memoryview):
                 values.setdefault(_VALUES[number][0], []).append(value)
         shape = shape or [sizes[number] for number in _SIZES]
+        if len(shape) > _MOST_DIMENSIONS:
+            raise ValueError(f"{len(shape)} sizes")
         if len(values) != 1 or min(shape) < 0:
             raise ValueError(f"values of {len(values)} types for the sizes {shape}")
         ((kind, parts),) = values.items()
@@ -68,15 +72,15 @@ def _blob(file: Path, content: bytes) -> Planes:
 
 
 def _dimensions(message: memoryview) -> list[int]:
-    found = []
+    found = list[int]()
     for number, wire, value in fields(message):
-        if number != 1:
+        if number != 1 or len(found) > _MOST_DIMENSIONS:
             continue
         if isinstance(value, int):
             found.append(signed(value))
         elif wire == LENGTH:  # packed
             place = 0
-            while place < len(value):
+            while place < len(value) and len(found) <= _MOST_DIMENSIONS:
                 one, place = varint(value, place)
                 found.append(signed(one))
     return found
