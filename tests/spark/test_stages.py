@@ -61,7 +61,8 @@ if __name__ == "__main__":
     few = VolaryEstimator(
         session="session.yaml", inputCols=["image"], labelCol="label", shape=list(inputs.shape[1:])
     )
-    grid = ParamGridBuilder().addGrid(few.overrides, [["optimizer.lr=0.05"], ["optimizer.lr=1e-9"]]).build()
+    rates = [[f"optimizer.lr={rate}", "train.epochs=4"] for rate in ("0.05", "1e-9")]
+    grid = ParamGridBuilder().addGrid(few.overrides, rates).build()
     validated = CrossValidator(estimator=few, estimatorParamMaps=grid, evaluator=accuracy, numFolds=2, seed=1).fit(
         df.withColumn("target", df["label"].cast("double"))
     )
