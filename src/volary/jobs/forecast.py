@@ -21,7 +21,10 @@ def expected_starts(
     ends: Mapping[str, float],
     unfinished: Collection[str] = (),
 ) -> dict[str, float]:
-    """The time at which each of the waiting runs starts that can be told of, on the clock of `now_s`; as `decide`."""
+    """When waiting runs are expected to start, by run, on the clock of `now_s`; without those that cannot be foreseen.
+
+    Arguments as of `decide`.
+    """
     found: dict[str, float] = {}
     playing, at_s, known = {one.run: one for one in entries}, now_s, dict(ends)
     for _ in range(ENDS):

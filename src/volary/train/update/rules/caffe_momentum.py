@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+
+from volary.train.update.rules.by_group import ByGroup
 
 HISTORY = "history"
 
 
-class CaffeMomentum(Optimizer):
+class CaffeMomentum(ByGroup):
     """V becomes momentum * V + lr * g, and w becomes w - V (BVLC/caffe, sgd_solver.cpp); g has the decay in it.
 
     In torch.optim.SGD the rate is outside. Both go the same way while it stays; after a change of it what Caffe carries
@@ -40,27 +41,13 @@ class CaffeMomentum(Optimizer):
         }
         super().__init__(parameters, defaults)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update the parameters that have gradients, as torch's optimisers do."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            values = [one for one in group["params"] if one.grad is not None]
-            if values:
-                self._step(values, group)
-        return loss
-
-    def _step(self, values: list[Tensor], group: dict[str, Any]) -> None:
-        gradients = [one.grad for one in values]
+    def _update_group(self, values: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
         if decay := group["weight_decay"]:
             penalties = values if group["decay"] == "l2" else list(torch._foreach_sign(values))
-            gradients = list(torch._foreach_add(gradients, penalties, alpha=decay))  # type: ignore[arg-type]
+            gradients = list(torch._foreach_add(gradients, penalties, alpha=decay))
         momentum = group["momentum"]
         if not momentum:
-            torch._foreach_add_(values, gradients, alpha=-group["lr"])  # type: ignore[arg-type]
+            torch._foreach_add_(values, gradients, alpha=-group["lr"])
             return
         for one in values:
             if HISTORY not in self.state[one]:
@@ -69,5 +56,5 @@ class CaffeMomentum(Optimizer):
         if group["nesterov"]:
             torch._foreach_add_(values, history, alpha=momentum)
         torch._foreach_mul_(history, momentum)
-        torch._foreach_add_(history, gradients, alpha=group["lr"])  # type: ignore[arg-type]
+        torch._foreach_add_(history, gradients, alpha=group["lr"])
         torch._foreach_add_(values, history, alpha=-(1 + momentum) if group["nesterov"] else -1)

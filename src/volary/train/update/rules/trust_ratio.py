@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+
+from volary.train.update.rules.by_group import ByGroup
 
 
-class _ByParameter(Optimizer, ABC):
+class _ByParameter(ByGroup):
     """An optimiser that updates one whole parameter after the other."""
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update the parameters that have gradients, as torch's optimisers do."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for one in group["params"]:
-                if one.grad is not None:
-                    self._update(one, one.grad, group, self.state[one])
-        return loss
+    def _update_group(self, values: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
+        for one, gradient in zip(values, gradients, strict=True):
+            self._update(one, gradient, group, self.state[one])
 
     @abstractmethod
     def _update(self, values: Tensor, gradient: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
