@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from train._behaviours._learning import Loop, State, batches, learn, loss_of, sgd
 from train._own_loops import network
+from volary.network.blocks.communication import Gather
 
 
 def doubled(parameter: Tensor) -> None:
@@ -85,9 +86,26 @@ def own_collectives(worker: Any) -> State:
     return dict(model.state_dict())
 
 
+def samples_that_meet(worker: Any) -> State:
+    """A contrastive loss, of all samples of the batch with each other: one worker has it, of what all have."""
+    model = network()
+    model, optimizer = worker.distribute(model, sgd(model), loss="sum")
+    together = Gather(worker.channel(), root=0)
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        views = together(torch.stack([model(batch[0]), model(batch[0] + 0.1)], dim=1))
+        if not worker.is_first:
+            return views
+        one, other = functional.normalize(views, dim=2).unbind(1)
+        return functional.cross_entropy(one @ other.T / 0.2, torch.arange(len(one)))
+
+    return learn(worker, model, optimizer, loss)
+
+
 EQUAL: list[Loop] = [
     own_hooks,
     own_collectives,
+    samples_that_meet,
     double_backward,
     by_hand,
     checkpointed,
