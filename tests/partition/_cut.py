@@ -36,6 +36,7 @@ def sessions(strategy: dict[str, Any]) -> dict[str, Session]:
         "not contiguous": session("Pictures", optimizer=adam, train=few, strategy=strategy),
         "lenet": of(zoo("lenet"), IMAGES, sgd | {"lr": 0.01}, strategy),
         "alexnet-like": of({"name": session("AlexNetLike").network.reference}, IMAGES, adam | {"lr": 1e-3}, strategy),
+        "recurrent": of(zoo("lstm", hidden=10, dropout=0.0), TOKENS, adam | {"lr": 1e-3}, strategy),
         "transformer": gpt,
         "transformer whose embedding is its own": untied,
     }

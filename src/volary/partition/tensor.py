@@ -1,4 +1,5 @@
-"""Tensor: fully connected layers, embeddings and attention heads are cut over workers, each of which has all samples.
+"""Tensor: fully connected layers, embeddings, attention heads and recurrent units are cut over workers, each of which
+has all samples.
 
 Shoeybi et al. 2019, "Megatron-LM", arXiv:1909.08053. A layer is cut by columns (outputs) or by rows (inputs). Columns
 and then rows, with what is elementwise between, take one sum of values forward and one backward; a column alone is
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 AUTO = "auto"
-HOWS = ("column", "row", "heads")
+HOWS = ("column", "row", "heads", "units")
 _ALONE = "with partition=tensor a worker has the gradients of its part of the network alone"
 
 
@@ -32,7 +33,7 @@ _ALONE = "with partition=tensor a worker has the gradients of its part of the ne
 class TensorCut(Partition):
     """Workers hold parts of layers, and together one replica of the network."""
 
-    plan: Any = AUTO  # which layers are cut, and how: auto, or by layer, as {fc6: column, fc7: row, attention: heads}
+    plan: Any = AUTO  # which layers are cut, and how: auto, or by name, as {fc6: column, fc7: row, lstm: units}
     memory: Size | None = None  # of parameters that a worker may hold: auto cuts as few layers as that takes; null: all
     hand_over: Literal["exact", "bf16", "fp16"] = "exact"  # how values and their gradients travel between parts
 
@@ -47,11 +48,11 @@ class TensorCut(Partition):
             raise SettingError(f"memory is {self.memory}, and plan says what is cut; accepted: one of the two")
         if not isinstance(self.plan, Mapping) or not self.plan:
             raise SettingError(
-                f"plan is {self.plan!r}; accepted: auto, or column, row or heads by layer: {{fc6: column}}"
+                f"plan is {self.plan!r}; accepted: auto, or column, row, heads or units by layer: {{fc6: column}}"
             )
         for name, how in self.plan.items():
             if how not in HOWS:
-                raise SettingError(f"plan of {name} is {how!r}; accepted: column, row or heads")
+                raise SettingError(f"plan of {name} is {how!r}; accepted: {', '.join(HOWS)}")
 
     def mesh(self, ranks: int) -> RankMesh:
         return RankMesh(tensor=ranks)

@@ -75,13 +75,19 @@ class LayerGroup:
         parts = [values.new_empty([*shape[:dim], size, *shape[dim + 1 :]]) for size in sizes]
         return torch.cat(self.exchanged([values] * self.size, parts), dim)
 
+    def own_sum(self, values: Tensor, sizes: Sequence[int]) -> Tensor:
+        """This rank's part, (..., own), of the sum of all ranks' values, (..., all). sizes: of the parts."""
+        narrows = self.narrow and values.dtype in WIDE
+        given = (values.to(NARROW[self.narrow]) if narrows else values).split(list(sizes), -1)
+        into = [torch.empty_like(given[self.rank], memory_format=torch.contiguous_format) for _ in sizes]
+        parts = self._exchanged_narrow(given, into, values.dtype) if narrows else self.exchanged(given, into)
+        return sum((part.to(values.dtype) for part in parts[1:]), parts[0].to(values.dtype))
+
     def _added_up_narrow(self, values: Tensor) -> Tensor:
         """Each rank adds up a part of them, which it gets rounded, and gives the sums, rounded once more, to all."""
         bounds = [values.numel() * rank // self.size for rank in range(self.size + 1)]
         sizes = [end - start for start, end in pairwise(bounds)]
-        given = list(values.reshape(-1).to(NARROW[self.narrow]).split(sizes))
-        parts = self._exchanged_narrow(given, [torch.empty_like(given[self.rank]) for _ in sizes], values.dtype)
-        own = sum((part.to(values.dtype) for part in parts[1:]), parts[0].to(values.dtype))
+        own = self.own_sum(values.reshape(-1), sizes)
         whole = self._gathered_narrow(own.to(NARROW[self.narrow]), 0, sizes, values.dtype)
         return whole.view(values.shape)
 

@@ -50,9 +50,20 @@ def _of_cut(cut: LayerCut, layer: nn.Module, use: LayerUse, ranks: int) -> float
         inputs = layer.in_features * outputs // layer.out_features
     if isinstance(layer, nn.MultiheadAttention):  # a sum of what heads give, and one of the gradient by one input
         return outputs * (1 + use.needs_gradient) * 2 * (ranks - 1) / ranks
+    if isinstance(layer, nn.RNNBase):
+        return _of_units(layer, use, ranks)
     gathered, summed = (ranks - 1) / ranks, 2 * (ranks - 1) / ranks
     if cut.how == "column":
         values = outputs * gathered * (not cut.apart) + inputs * summed * use.needs_gradient
     else:
         values = outputs * summed + inputs * gathered * (use.needs_gradient and not cut.apart)
     return values
+
+
+def _of_units(layer: nn.RNNBase, use: LayerUse, ranks: int) -> float:
+    """Values of a sample: units of each position, and their gradients; cells at the end; the gradient of inputs."""
+    ends = layer.hidden_size * (1 + layer.bidirectional)
+    inputs = layer.input_size * use.values // ends
+    units = 2 * layer.num_layers * use.values - ends  # the last layer's outputs at the end feed no position
+    cells = layer.num_layers * ends * isinstance(layer, nn.LSTM)
+    return (units + cells + 2 * inputs * use.needs_gradient) * (ranks - 1) / ranks

@@ -21,6 +21,7 @@ from volary.partition.cutting.layers import (
     become,
 )
 from volary.partition.cutting.own_draws import OwnDraws
+from volary.partition.cutting.recurrent import UNITS
 from volary.sharding.blocks import TensorBlock, cut_evenly
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ def blocks_of(module: nn.Module, cut: LayerCut, mesh: RankMesh) -> Iterator[tupl
         into = [(one, 0, cut.matrices) for one in (layer.in_proj_weight, layer.in_proj_bias) if one is not None]
         for one, along, matrices in [*into, (layer.out_proj.weight, 1, 1)]:
             blocks = cut_evenly(names[id(one)], one.shape, along, mesh.tensor, matrices, cut.unit)
+            yield from zip(blocks, mesh.groups("data", "shard"), strict=True)
+        return
+    if isinstance(layer, nn.RNNBase):
+        for one in layer.parameters():
+            blocks = cut_evenly(names[id(one)], one.shape, 0, mesh.tensor, cut.matrices)
             yield from zip(blocks, mesh.groups("data", "shard"), strict=True)
         return
     by_outputs = isinstance(layer, nn.Linear) and cut.how == "column"
@@ -85,6 +91,10 @@ def cut_network(module: nn.Module, plan: Plan, holdings: Holdings, narrow: str, 
             heads = [entries // (cut.matrices * cut.unit) for entries in sizes[cut.layer]]
             draws = OwnDraws(own.rank) if layer.dropout else None
             become(layer, HeadsAttention, group=own, heads=heads, draws=draws)
+            continue
+        if isinstance(layer, nn.RNNBase):
+            units = [entries // cut.matrices for entries in sizes[cut.layer]]
+            become(layer, UNITS[type(layer)], group=own, sizes=units)
             continue
         size: dict[str, object] = {"group": own, "sizes": sizes[cut.layer]}
         if isinstance(layer, nn.Linear):

@@ -32,6 +32,13 @@ def gathered(values: Tensor, group: LayerGroup, sizes: Sequence[int]) -> Tensor:
     return _Gathered.apply(values, group, sizes)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def gathered_for_parts(values: Tensor, group: LayerGroup, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """What all parts give, (..., own) each, as (..., all), twice: for the next parts, whose gradients are added up, and
+    for what all ranks compute alike. sizes: of the parts. Forward and backward pass each value to each rank once.
+    """
+    return _GatheredForParts.apply(values, group, sizes)  # type: ignore[no-any-return, no-untyped-call]
+
+
 def own_part(values: Tensor, group: LayerGroup, sizes: Sequence[int]) -> Tensor:
     """This rank's part, (..., own), of values (..., all), which each rank has. sizes: of the parts."""
     return _OwnPart.apply(values, group, sizes)  # type: ignore[no-any-return, no-untyped-call]
@@ -71,6 +78,24 @@ class _Gathered(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         return _narrowed(gradient, ctx.group, ctx.sizes), None, None
+
+
+class _GatheredForParts(Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, group: LayerGroup, sizes: Sequence[int]) -> Any:
+        ctx.group, ctx.sizes = group, sizes
+        ctx.set_materialize_grads(False)  # nothing travels for what nobody uses
+        found = group.gathered(values, values.dim() - 1, sizes)
+        return found, found.view_as(found)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        of_parts, of_all = gradients
+        found = None if of_all is None else _narrowed(of_all, ctx.group, ctx.sizes)
+        if of_parts is not None:
+            total = ctx.group.own_sum(of_parts, ctx.sizes)
+            found = total if found is None else total + found
+        return found, None, None
 
 
 class _OwnPart(Function):

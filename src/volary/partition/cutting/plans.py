@@ -13,8 +13,9 @@ from volary.errors import SettingError
 from volary.naming import named_modules
 from volary.network.blocks.transformer import Block
 from volary.partition.cutting.attention import MATRICES, has_own_heads
+from volary.partition.cutting.recurrent import GATES, has_own_units
 
-How = Literal["column", "row", "heads"]
+How = Literal["column", "row", "heads", "units"]
 _ELEMENTWISE = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus),
     *(nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.Identity, nn.Dropout),
@@ -23,7 +24,7 @@ _ELEMENTWISE = (
 
 @dataclass(frozen=True)
 class LayerCut:
-    """The layer with that name is cut by columns or by rows, or attention of torch's by its heads.
+    """The layer with that name is cut by columns or by rows, attention of torch's by its heads, LSTM by its units.
 
     apart: what a column gives stays with its ranks, for the row that follows, which takes it there. matrices, unit: see
     `volary.sharding.blocks.cut_evenly`.
@@ -74,6 +75,8 @@ def plan_for(module: nn.Module, wanted: Mapping[str, How] | None, ranks: int) ->
         layer = layers[name]
         if isinstance(layer, nn.MultiheadAttention):
             found[name] = LayerCut(name, how, matrices=MATRICES, unit=layer.head_dim)
+        elif type(layer) in GATES:
+            found[name] = LayerCut(name, how, matrices=GATES[type(layer)])
         elif name not in found:
             found[name] = LayerCut(name, how, name in apart)
     _refuse_shared(module, found, layers)
@@ -146,11 +149,13 @@ def hows_of(layer: nn.Module) -> tuple[How, ...]:
     """How a layer that can be cut can be, first what is usual."""
     if isinstance(layer, nn.MultiheadAttention):
         return ("heads",)
+    if isinstance(layer, nn.RNNBase):
+        return ("units",)
     return ("row", "column") if isinstance(layer, nn.Embedding) else ("column", "row")
 
 
 def _is_cuttable(part: nn.Module, users: Mapping[int, int]) -> bool:
-    if has_own_heads(part):
+    if has_own_heads(part) or has_own_units(part):
         return all(users[id(one)] == 1 for one in part.parameters())
     if type(part) is nn.Embedding:
         return part.max_norm is None and not part.sparse and not part.scale_grad_by_freq
@@ -165,6 +170,8 @@ def _size(layer: nn.Module, how: How) -> int:
     """How many entries are cut."""
     if isinstance(layer, nn.MultiheadAttention):
         return int(layer.num_heads)
+    if isinstance(layer, nn.RNNBase):
+        return layer.hidden_size
     if isinstance(layer, nn.Embedding):
         return layer.embedding_dim if how == "column" else layer.num_embeddings
     assert isinstance(layer, nn.Linear)
@@ -194,8 +201,8 @@ def _refuse_unknown(module: nn.Module, layers: Mapping[str, nn.Module], wanted: 
         if name not in layers:
             kind = type(every[name]).__name__
             raise SettingError(
-                f"plan names {name}, a {kind}, which cannot be cut; accepted: fully connected layers, embeddings and "
-                f"attention ({', '.join(layers) or 'this network has none'})"
+                f"plan names {name}, a {kind}, which cannot be cut; accepted: fully connected layers, embeddings, "
+                f"attention, LSTM and GRU ({', '.join(layers) or 'this network has none'})"
             )
         if wanted[name] not in hows_of(layers[name]):
             raise SettingError(
@@ -207,7 +214,7 @@ def _refuse_unknown(module: nn.Module, layers: Mapping[str, nn.Module], wanted: 
 def _refuse_few(name: str, how: How, layer: nn.Module, ranks: int) -> None:
     if _size(layer, how) < ranks:
         others = [other for other in hows_of(layer) if other != how and _size(layer, other) >= ranks]
-        instead, parts = others[0] if others else "to leave it out", how if how == "heads" else f"{how}s"
+        instead, parts = others[0] if others else "to leave it out", how if how.endswith("s") else f"{how}s"
         raise SettingError(
             f"plan cuts {name} by {parts}, of which it has {_size(layer, how)}, over {ranks} workers; accepted: "
             f"{instead}, or fewer workers"
@@ -217,7 +224,7 @@ def _refuse_few(name: str, how: How, layer: nn.Module, ranks: int) -> None:
 def _refuse_shared(module: nn.Module, cuts: Mapping[str, LayerCut], layers: Mapping[str, nn.Module]) -> None:
     """A parameter that is cut belongs to layers which are cut alike."""
     users = users_of(module)
-    for name in (one for one in cuts if cuts[one].how != "heads"):
+    for name in (one for one in cuts if cuts[one].how in ("column", "row")):
         weight = layers[name].weight
         alike = [other for other in cuts if getattr(layers[other], "weight", None) is weight]
         if len(alike) < users[id(weight)] or len({_dim(layers[other], cuts[other].how) for other in alike}) > 1:
