@@ -208,7 +208,7 @@ def test_a_deadline_of_its_own_follows_from_how_long_steps_took():
     assert run.sums[8] == [0]
 
 
-@pytest.mark.parametrize(("name", "settings_of_it"), [("async", {}), ("backup", {"epoch": 0.75})])
+@pytest.mark.parametrize(("name", "settings_of_it"), [("async", {}), ("backup", {"epoch": 0.75}), ("elastic", {})])
 def test_contributions_close_alone_and_count_as_they_are(name, settings_of_it):
     run = Workers(model(name, **settings_of_it).closer(2), 2)
     a, b = run.begin(0, 1)
@@ -261,6 +261,7 @@ def test_if_the_one_that_warms_up_goes_another_takes_its_place():
         ("ssp", {"staleness": 3}, [0, 0, 0, 0, 2, 4]),  # two updates a clock
         ("ssp", {"staleness": 0}, [0, 1, 2, 3, 4, 5]),
         ("async", {}, [0, 0, 0, 0, 0, 0]),
+        ("elastic", {}, [0, 2, 4, 6, 8, 10]),  # of the second worker, whose update is the second of each clock
     ],
 )
 def test_what_may_be_read_at_a_clock(name, settings_of_it, oldest):
@@ -271,6 +272,15 @@ def test_what_may_be_read_at_a_clock(name, settings_of_it, oldest):
         found.append(run.closer.oldest(clock))
         run.learn(*begun)
     assert found == oldest
+
+
+def test_elastic_lets_a_worker_begin_once_its_pull_before_is_an_update_and_waits_for_no_other():
+    run = Workers(model("elastic").closer(2), 2)
+    (first,) = run.begin(0)
+    assert run.closer.next_clock(0, 0.0) is None
+    run.begin(1)
+    run.learn(first)
+    assert run.begin(0) == [Contribution(0, 1)]
 
 
 @pytest.mark.parametrize("name", ["bsp", "ssp", "backup"])

@@ -28,7 +28,7 @@ STRATEGIES = [
     *[f"{FOUR} strategy.codec={name}" for name in _names("codec")],
     *[f"{FOUR} strategy.exchange={name}" for name in _names("exchange") if name != "server"],
     *[f"{FOUR} strategy.consistency={name}" for name in ("local", "gossip", "elastic")],
-    *[f"{SERVED}{name}" for name in _names("consistency") if name not in ("gossip", "elastic")],
+    *[f"{SERVED}{name}" for name in _names("consistency") if name != "gossip"],
 ]
 
 

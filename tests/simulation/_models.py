@@ -14,6 +14,7 @@ from simulation._faults import BORNE_S, EVER, Faults
 from simulation._run import Case, Run
 from volary.consistency.backup import Backup
 from volary.consistency.bsp import Bsp
+from volary.consistency.elastic import Elastic
 from volary.consistency.local import LocalSgd
 from volary.consistency.ssp import Ssp
 from volary.server.protocol.norms import ClipNorm
@@ -90,7 +91,18 @@ def asynchronous(random: Random) -> tuple[Case, Keeps]:
     return Case(model=model, befall=_deadly, replicas=random.choice((1, 2))), keeps
 
 
-MODELS = {"bsp": bsp, "local": local, "backup": backup, "ssp": ssp, "async": asynchronous}
+def elastic(random: Random) -> tuple[Case, Keeps]:
+    """All may happen; a contribution is of a period's portions."""
+    period = random.randint(1, 3)
+
+    def keeps(run: Run) -> None:
+        promise.contributions_are(run.history, period)
+        promise.reads_see_their_own(run.history)
+
+    return Case(model=Elastic(period=period), befall=_deadly, replicas=random.choice((1, 2))), keeps
+
+
+MODELS = {"bsp": bsp, "local": local, "backup": backup, "ssp": ssp, "async": asynchronous, "elastic": elastic}
 
 
 def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | None = None) -> None:

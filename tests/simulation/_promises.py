@@ -105,6 +105,15 @@ def reads_see(history: History, staleness: int, *, exactly: bool = False) -> Non
             _keep(not exactly or must == seen, f"{read} sees more than it may: {seen - must}")
 
 
+def reads_see_their_own(history: History) -> None:
+    """A read sees all that its worker has contributed before, but for what is in no update."""
+    used = [*history.used()]
+    for read in history.reads:
+        must = {each for each in used if each.worker == read.worker and each.clock < read.clock}
+        for number, (_, value) in read.slices.items():
+            _keep(must <= {*value}, f"{read} does not see {must - {*value}} in slice {number}")
+
+
 def waits_only_beyond(history: History, staleness: int) -> None:
     """Whoever waits does so for an update that is on its way, or somebody is more than `staleness` clocks behind it."""
     for wait in history.waits:

@@ -12,7 +12,9 @@ from simulation._models import MODELS, keeps_what_all_promise
 from simulation._run import Run
 from volary.consistency.bsp import Bsp
 from volary.consistency.closing.bounded import BoundedCloser
+from volary.consistency.closing.in_turn import InTurnCloser
 from volary.consistency.closing.with_all import SynchronousCloser
+from volary.consistency.elastic import Elastic
 from volary.consistency.ssp import Ssp
 from volary.driver.watching.failure_detector import FailureDetector
 from volary.server.client.client import Client
@@ -49,6 +51,16 @@ class WhateverIsThere(BoundedCloser):
 class SspReadsWhateverIsThere(Ssp):
     def closer(self, workers, first=0, samples=0):
         return WhateverIsThere(first, self.staleness) if self.staleness else super().closer(workers, first, samples)
+
+
+class OfAnyAge(InTurnCloser):
+    def oldest(self, clock):
+        return 0
+
+
+class ElasticReadsWhateverIsThere(Elastic):
+    def closer(self, workers, first=0, samples=0):
+        return OfAnyAge(first)
 
 
 class ClosesBeforeHeld(Ssp):
@@ -200,6 +212,7 @@ class Mistake:
 MISTAKES = {
     "ssp lets workers lead by a step too many": Mistake("ssp", {"kind": SspLeadsTooFar}),
     "ssp reads whatever is there": Mistake("ssp", {"kind": SspReadsWhateverIsThere}),
+    "elastic pulls a centre without its last pull": Mistake("elastic", {"kind": ElasticReadsWhateverIsThere}),
     "bsp reads a step too old": Mistake("bsp", {"kind": BspReadsTooOld}),
     "an update is announced before it is held": Mistake("ssp", {"kind": ClosesBeforeHeld}),
     "held once the first replica says so": Mistake("async", {"client": HeldByOne}),

@@ -1,15 +1,21 @@
 """Elastic averaging (EASGD: Zhang, Choromanska and LeCun, NIPS 2015): workers and a centre pull each other.
 
 Each worker updates its own copy. Every period it is pulled to the centre by a part of its distance, and the centre by
-as much to it; the centre is the one model, which is evaluated and saved.
+as much to it; the centre is the one model, which is evaluated and saved. Over all-reduce all workers pull at once; over
+servers, which keep the centre, each when it comes to it (the paper's Algorithm 1).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from volary.consistency._base import Action, Consistency, Push
+from volary.consistency.closing.in_turn import InTurnCloser
 from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from volary.server.roster.closing import Closer
 
 USUAL = 0.9  # of all workers together, as in the paper
 
@@ -23,6 +29,8 @@ class Elastic(Consistency):
     )
     period: int = 1  # steps between two pulls
     equal = False
+    elastic = True
+    steals = True
 
     def __post_init__(self) -> None:
         if self.period < 1:
@@ -45,6 +53,10 @@ class Elastic(Consistency):
                 f"accepted: above 0, up to {1 / workers:.3g} (1 / workers)"
             )
         return USUAL / workers if self.rho is None else self.rho
+
+    def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
+        """Each pull is an update of its own, which its worker sees before it pulls again."""
+        return InTurnCloser(first)
 
 
 CONSISTENCY = Elastic

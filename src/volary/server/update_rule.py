@@ -49,19 +49,22 @@ class UpdateRule(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class MeanRule:
     """The mean (local SGD): what workers have changed, by their parts of the samples, is added to what all had.
 
-    See `volary.server.update_rule.UpdateRule`.
+    scaled: else it is added as it is, whatever workers have learnt from, as what they pull a centre by (EASGD). See
+    `volary.server.update_rule.UpdateRule`.
     """
 
+    scaled: bool = True
     changes_sums = False
 
     def apply(self, number: int, values: Sequence[Tensor], update: SliceUpdate) -> None:
-        """Become the mean of workers' parameters."""
+        """Become the mean of workers' parameters, or move to where they pull."""
         for part, changed in zip(values, update.sums, strict=True):
             if changed is not None:
-                part.add_(changed, alpha=update.scale)
+                part.add_(changed, alpha=update.scale if self.scaled else 1.0)
 
     def state(self, number: int) -> list[Any]:
         return []

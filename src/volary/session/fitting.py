@@ -129,7 +129,8 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
         raise SettingError(f"consistency.{error}") from None
     if consistency.equal:
         return
-    yield Need("consistency", name, "peers", "exchange=allreduce")
+    if consistency.pull(strategy.workers) is None:  # servers can keep a centre
+        yield Need("consistency", name, "peers", "exchange=allreduce")
     if consistency.pushes.value == "parameters":
         yield Need("consistency", name, "wire", "exchange.route=auto")
         if not codec.exact:
@@ -295,6 +296,12 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
     yield Need("strategy.partition", partition, "all parameters", whole)
     yield Need("strategy.partition", partition, "own loop", "partition=data, or sharded up to level 2")
+    if _keeps_versions(strategy) and strategy.consistency.pull(strategy.workers) is not None:
+        raise SettingError(
+            f"strategy.consistency is {CONSISTENCY.name_of(type(strategy.consistency))}, and with exchange=server the "
+            "loop of your own would have to say which of its two models it reads; accepted: exchange=allreduce, or a "
+            "session"
+        )
     if strategy.recover == "memory":
         raise SettingError(
             "strategy.recover is memory, and the loop is your own: no one can take it back to the step before; "

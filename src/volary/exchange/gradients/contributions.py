@@ -37,6 +37,10 @@ class Contributions(Protocol):
         """A backward pass begins. last: of the contribution."""
         ...
 
+    def updated(self) -> None:
+        """This worker has updated its own parameters."""
+        ...
+
     def complete(self, share: float) -> Sequence[ParameterSlot]:
         """Let leave all of it that has not. share: of an update's samples. Returns parameters without a gradient."""
         ...
@@ -71,6 +75,9 @@ class PushedGradients:
     def in_backward(self, *, last: bool) -> None:
         """Begin a backward pass: in the last one, what a layer writes in place is its gradient."""
         self.buckets.in_backward = last
+
+    def updated(self) -> None:
+        pass
 
     def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
         """Let the rest leave; gradients have their share already."""
@@ -115,6 +122,9 @@ class PushedDifferences:
     def in_backward(self, *, last: bool) -> None:
         pass
 
+    def updated(self) -> None:
+        pass
+
     @torch.no_grad()
     def complete(self, share: float) -> Sequence[ParameterSlot]:
         """Let all of it leave, times its share: the sum over all workers is the mean of what they have changed."""
@@ -140,7 +150,7 @@ class PushedDifferences:
 class PushedPulls:
     """See `Contributions`. A part of the distance of this worker's `own` parameters, by name, to those of the plans.
 
-    It leaves as the contribution begins; the worker goes back by as much after its next update.
+    It is of where both are as the contribution begins; the worker goes back by as much after its next update.
     """
 
     lazy = False
@@ -169,6 +179,9 @@ class PushedPulls:
             slot.view.copy_(self._pull[slot.name])
 
         self.buckets.fill(write)
+
+    def leave(self) -> None:
+        """Let all of it leave."""
         for chunk in self.buckets.chunks:
             self._ready(chunk)
 
@@ -177,14 +190,15 @@ class PushedPulls:
 
     @torch.no_grad()
     def updated(self) -> None:
-        """This worker has updated its parameters: let the centre pull them."""
+        """Let the centre pull this worker, too."""
         for name, pull in self._pull.items():
             self.own[name].sub_(pull)
         self._pull = {}
 
     def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
-        """All of it has left, whatever this worker's share of the samples; it goes back, if it learnt from none."""
+        """Let all of it leave, whatever this worker's share of the samples."""
         self.updated()
+        self.leave()
         return []
 
     def forget(self) -> None:
@@ -214,6 +228,9 @@ class PushedParameters:
         pass
 
     def in_backward(self, *, last: bool) -> None:
+        pass
+
+    def updated(self) -> None:
         pass
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from volary.consistency._base import Push
 from volary.exchange.compression.push_encoding import PushEncoding
 from volary.exchange.gradients.buckets import Gradients, frozen_parameters
-from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
+from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients, PushedPulls
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from volary.consistency._base import Consistency
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.contributions import Contributions
+    from volary.train.served.centre import Centre
     from volary.train.served.layout import Layout
     from volary.train.update.local import LocalUpdate
 
@@ -31,7 +32,7 @@ class PushSettings:
 
     wait: gradients do, with their parameters, until the replica takes some.
     skips: gradients that no codec can encode are left out, with a warning. update: of this worker's own parameters, if
-    contributions are what that changes.
+    contributions are what that changes. centre: of which they are pulls.
     """
 
     passes: int
@@ -39,10 +40,13 @@ class PushSettings:
     wait: bool = False
     skips: bool = False
     update: LocalUpdate | None = None
+    centre: Centre | None = None
 
     def made(self, consistency: Consistency, module: nn.Module, layout: Layout) -> Made:
         """Return the function that makes contributions, given memory and a callback for each whole chunk."""
         plans, chunk_mb = layout.plans, layout.chunk_mb
+        if self.centre is not None:
+            return partial(PushedPulls, plans, chunk_mb=chunk_mb, own=self.centre.own, part=self.centre.part)
         if consistency.pushes is Push.DIFFERENCE:
             return partial(PushedDifferences, plans, chunk_mb=chunk_mb)
 

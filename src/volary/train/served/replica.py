@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -58,6 +58,7 @@ class ServedReplica:
         held: Callable[[int, float], None],
     ) -> None:
         self._recorder, self._update, self._takes = recorder, pushes.update, pushes.wait
+        self._centre = pushes.centre
         self._fetch_every = strategy.consistency.fetch_every
         self._asks_ahead = strategy.consistency.asks_ahead
         memory, made = [_memory(plan, link[0]) for plan in layout.plans], pushes.made
@@ -130,6 +131,8 @@ class ServedReplica:
             self.await_all()
         if not self._contributions.lazy:  # it is about to change more than its gradients
             self._wait(self._keeper.settle)
+            if self._centre is not None:
+                self._centre.arrived()
             self.residuals.begin(self._clock)
         self._contributions.begin()
         if self._update is not None:
@@ -158,6 +161,7 @@ class ServedReplica:
         """Update this worker's own parameters, if contributions are what that changes."""
         if self._update is not None:
             self._update.step()
+            self._contributions.updated()
 
     def step(self, oldest: int, share: float) -> None:
         """Backward is over: the contribution is complete, and what the next is computed with is on its way.
@@ -168,7 +172,8 @@ class ServedReplica:
             self._begin_to_leave()
         self._name_missing(self._contributions.complete(share))
         self._learnt += 1
-        if self._learnt % self._fetch_every == 0:
+        # the centre is wanted with this pull in it: which update that is the roster says with the next contribution
+        if self._learnt % self._fetch_every == 0 and self._centre is None:
             self._keeper.release(oldest)
 
     def postpone(self, oldest: int) -> None:
@@ -205,7 +210,8 @@ class ServedReplica:
         try:
             for number, values in self._snapshot[1].items() if kept else ():
                 slices[number].pulled.install(values)
-            yield kept
+            with nullcontext() if self._centre is None else self._centre.lent():
+                yield kept
         finally:
             for number, values in own.items():
                 slices[number].pulled.install(values)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from volary.run.checkpoints import Checkpoints
 from volary.server.protocol.messages import Saved
 from volary.train.member.remote_directory import bring
-from volary.train.state.rank_state import OPTIMIZER, RESIDUALS, is_of_rank, rank_states
+from volary.train.state.rank_state import RESIDUALS, is_of_rank, rank_states
 
 if TYPE_CHECKING:
     from volary.exchange._base import Keeper
@@ -41,15 +41,14 @@ class HasState(Protocol):
 
 
 class WorkerState:
-    """All that a worker has of its own: its keeper's residuals, and the state of its `optimizer`, if it has one."""
+    """All that a worker has of its own: its keeper's residuals, and more, by its name in the file of a rank."""
 
-    def __init__(self, keeper: Keeper, optimizer: RankState | None) -> None:
-        self._keeper, self._optimizer = keeper, optimizer
+    def __init__(self, keeper: Keeper, own: Mapping[str, RankState]) -> None:
+        self._keeper, self._own = keeper, own
 
     def state(self) -> dict[str, Any]:
         """See `HasState`; as in the file of a rank."""
-        own = {} if self._optimizer is None else {OPTIMIZER: self._optimizer.rank_state()}
-        return {RESIDUALS: self._keeper.state(), **own}
+        return {RESIDUALS: self._keeper.state(), **{name: one.rank_state() for name, one in self._own.items()}}
 
     def take_back(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """See `HasState`. What else was contributed comes again, from whoever learns from its samples."""
@@ -59,8 +58,8 @@ class WorkerState:
     def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Go on from this worker's, and from those of workers that the run has no more."""
         self._keeper.restore([state[RESIDUALS] for state in states if RESIDUALS in state])
-        if self._optimizer is not None:
-            self._optimizer.restore_rank([state[OPTIMIZER] for state in states if OPTIMIZER in state])
+        for name, one in self._own.items():
+            one.restore_rank([state[name] for state in states if name in state])
 
 
 def resume(own: WorkerState, member: Membership, step: int | None, workers: int) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from volary.train.agreement.agreed_plan import describe
 from volary.train.member.compare import shape_facts
 from volary.train.recording.histograms import Histograms
 from volary.train.served.by_roster import ByRoster
+from volary.train.served.centre import Centre
 from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import Residuals, WorkerState, Writers, resume
+from volary.train.state.rank_state import PARAMETERS
 from volary.train.worker.connect import linked
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import ExitStack
 
     from torch import nn
@@ -44,9 +47,9 @@ def network_facts(module: nn.Module, layout: Layout) -> Facts:
 class ServedWorker:
     """The parts of a worker that has been let in.
 
-    saver: of its files in checkpoints; saves: any checkpoint but the last may be asked for. optimizer: of its own, if
-    it has one. look: how often the first worker looks at weights, gradients and updates. flow: where the loop is not
-    the user's.
+    saver: of its files in checkpoints; saves: any checkpoint but the last may be asked for. own: what it alone has,
+    as its optimiser, by name. look: how often the first worker looks at weights, gradients and updates. flow: where
+    the loop is not the user's.
     """
 
     member: Membership
@@ -60,7 +63,7 @@ class ServedWorker:
     saver: RosterSaver
     saves: bool
     look: Period
-    optimizer: RankState | None = None
+    own: Mapping[str, RankState] = field(default_factory=dict)
     flow: SessionFlow | None = None
 
     def begin(self, held: ExitStack, work: RosterClient, restore: int | None) -> tuple[ServedReplica, ByRoster]:
@@ -70,9 +73,13 @@ class ServedWorker:
         """
         transport, link = linked(self.strategy, self.member, self.layout, work)
         writers = held.enter_context(closing(Writers()))
+        pushes, layout, parts = self.pushes, self.layout, self.own
+        if (part := self.strategy.consistency.pull(self.strategy.workers)) is not None:
+            centre = Centre(self.module, part, self.strategy.workers)
+            pushes, layout, parts = replace(pushes, centre=centre), centre.beside(layout), {**parts, PARAMETERS: centre}
 
         def residuals(keeper: Keeper) -> Residuals:
-            own = WorkerState(keeper, self.optimizer)
+            own = WorkerState(keeper, parts)
             resume(own, self.member, restore, self.strategy.workers)
             kept, drops = self.saves, self.strategy.consistency.drops
             return Residuals(own, self.saver.write, work.saved, writers.start, kept=kept, drops=drops)
@@ -80,7 +87,7 @@ class ServedWorker:
         # before the replica, whose parameters are waited for when they are read
         histograms = Histograms(self.module, self.recorder, self.look, lambda: replica.await_all())
         replica = ServedReplica(
-            self.strategy, self.module, self.layout, self.recorder, (transport, link), self.pushes, residuals, work.done
+            self.strategy, self.module, layout, self.recorder, (transport, link), pushes, residuals, work.done
         )
         held.enter_context(closing(replica))
         self.recorder.starting("doing the first step")

@@ -103,7 +103,7 @@ class _SessionWorker:
             saver=RosterSaver(self.member, session.strategy.workers),
             saves=self._saves,
             look=session.train.histograms,
-            optimizer=PerWorkerState(OPTIMIZER, update) if self._updates else None,
+            own={OPTIMIZER: PerWorkerState(OPTIMIZER, update)} if self._updates else {},
             flow=SessionFlow(network.flow, precision.casting, data.validation, data.called),
         )
         with ExitStack() as held:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ServedNetwork:
     """A network on servers. updating: None if workers update, and servers add what these have changed, or
-    step by it as `outer` says. pulls: codec of differences in pulls.
+    step by it as `outer` says. pulls: codec of differences in pulls. centre: workers pull what servers keep.
 
     rates: how a session's learning rate changes while the run trains.
     """
@@ -50,6 +50,7 @@ class ServedNetwork:
     outer: OuterUpdating | None
     pulls: FrameCodec | None
     rates: RateChanges
+    centre: bool = False
 
     @property
     def remembered(self) -> str:
@@ -76,8 +77,9 @@ def network_of(session: Session, model: Model, layout: Layout, rates: RateChange
     updating = None
     if session.strategy.consistency.pushes is not Push.DIFFERENCE:
         updating = SessionUpdating(session, Clock.of(session, model.samples), rates)
-    outer = outer_updating(session.strategy.consistency)
-    return ServedNetwork(model.module, layout, updating, outer, _pulls(session.strategy), rates)
+    strategy = session.strategy
+    outer, centre = outer_updating(strategy.consistency), strategy.consistency.pull(strategy.workers) is not None
+    return ServedNetwork(model.module, layout, updating, outer, _pulls(strategy), rates, centre)
 
 
 def awaited_network(

@@ -38,7 +38,7 @@ def stored(
     layout = network.layout
     own = [one for one in slices if not layout.is_of_buffers(one)]
     buffers = [one for one in slices if layout.is_of_buffers(one)]
-    rule: UpdateRule = MeanRule()
+    rule: UpdateRule = MeanRule(scaled=not network.centre)
     norm: Norm | None = None
     if (updating := network.updating) is not None:
         whole = not updating.elementwise

@@ -72,6 +72,7 @@ class ElasticSteps(Exchanging):
     def begin(self, task: LearnTask) -> None:
         """Let this worker's pull leave, which is of where it and the centre are now."""
         self.contribution.pushed.begin()
+        self.contribution.pushed.leave()
 
     def update(self) -> None:
         """Update this worker's parameters with its own gradients, and let the centre pull them."""
@@ -96,7 +97,7 @@ class ElasticSteps(Exchanging):
     @torch.no_grad()
     def apply(self, scale: float = 1.0) -> None:
         """Move the centre by what all have pulled."""
-        self.contribution.pushed.complete()
+        self.contribution.pushed.updated()  # if it learnt from nothing
         for slot in self.contribution.slots:
             slot.parameter.add_(slot.agreed)
 
