@@ -74,9 +74,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def figures_kept_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is measured of this machine is not kept for its users, nor is anything put into their queue."""
+    """What is measured here is not kept for this user, whose queue and settings are left alone."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 
 @pytest.fixture(autouse=True)

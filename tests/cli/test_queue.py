@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from volary.jobs.entry import entry_of
+from volary.jobs.settings import settings_file
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.machine.cores import cores_here
@@ -84,6 +85,24 @@ def test_a_run_that_left_the_queue_is_put_back_and_one_that_waits_is_not_resumed
     volary("queue", "cancel", "a")
     assert volary("submit", "a", "--hold", "--priority", -1).status == 0
     assert listed(volary) == ["a"]
+
+
+def test_a_run_is_put_back_with_other_settings_as_resume_takes_them(submit, volary):
+    submit("a")
+    volary("queue", "cancel", "a")
+    assert "train.stesp: unknown; did you mean 'steps'?" in volary("submit", "a", "train.stesp=9").err
+    assert volary("submit", "a", "--hold", "optimizer.lr=0.5").status == 0
+    assert entry_of(RunDirectory("runs/a")).overrides == ("optimizer.lr=0.5",)
+
+
+def test_a_mistake_in_the_user_s_settings_of_the_queue_is_said_before_anything_is_made(submit, volary, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(Path("config").absolute()))
+    settings_file().parent.mkdir(parents=True)
+    settings_file().write_text("all_urns: true\n")
+    said = volary("train", "session.yaml")
+    assert said.status == 2
+    assert "queue.yaml:1:1: all_urns: unknown; did you mean 'all_runs'?" in said.err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_sweep_runs_two_at_once_outlives_a_failed_one_and_ends_with_the_best(v
 
     again = volary("sweep", "rates", "--json")
     assert again.status == 1
-    assert "started" not in again.err, "what has finished, and what has failed, stays as it is"
+    assert "queued" not in again.err, "what has finished, and what has failed, stays as it is"
     (top, _) = json.loads(again.out)["combinations"]
     assert (top["settings"], top["states"]) == ({"optimizer.lr": "0.01"}, {"lr-0.01": "finished"})
 
@@ -98,7 +98,7 @@ def test_a_sweep_that_is_stopped_saves_what_is_under_way_and_is_resumed(volary):
     assert runs("runs/rates") == {"lr-0.01": "stopped"}
     said = volary("sweep", "runs/rates")
     assert said.status == 0, said.err
-    assert "1/2 lr-0.01 resumed" in said.err
+    assert "1/2 lr-0.01 queued to be resumed" in said.err
     assert runs("runs/rates") == {"lr-0.01": "finished", "lr-0.02": "finished"}
 
 
@@ -107,7 +107,7 @@ def test_a_sweep_whose_runs_have_all_finished_when_it_is_stopped_is_finished():
     Path("session.yaml").write_text(SESSION)
 
     def tell(sentence: str) -> None:
-        if sentence == "2/2 lr-0.02 started":
+        if sentence == "2/2 lr-0.02 queued":
             os.kill(os.getpid(), signal.SIGINT)
         if sentence.startswith("stopping"):  # said before the run is asked to stop, and it comes to its end meanwhile
             until = time.monotonic() + 300

@@ -15,9 +15,11 @@ from faults._running import BUSY, events, last_step, outcome, session, state
 from faults.conftest import STEPS
 from volary.cli.command.main import run as command
 from volary.jobs.queue import LocalQueue
+from volary.jobs.settings import settings_file
 from volary.jobs.table import QueueTable, queue_folder
 from volary.run.control.stopping import FILE as ASKED
 from volary.run.directory import RunDirectory
+from volary.run.launch.queued import LOCAL, job_of
 from volary.run.machine.cores import cores_here
 
 ALL_CORES = f"--cores={len(cores_here())}"
@@ -123,6 +125,18 @@ def test_after_everything_was_killed_at_once_what_was_queued_goes_on(undisturbed
     volary_queue()
     until(lambda: state(found("it")) == state(found("next")) == "finished")
     assert outcome(found("it")).continues(undisturbed)
+
+
+@pytest.mark.slow  # two starts
+def test_where_its_user_wants_that_train_and_resume_go_through_the_queue(monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(Path("config").absolute()))
+    settings_file().parent.mkdir(parents=True)
+    settings_file().write_text("all_runs: true\n")
+    session(steps=2)
+    assert command(["train", "session.yaml", "--quiet"]) == 0
+    assert command(["resume", "it", "--quiet", "train.steps=4"]) == 0
+    assert job_of(found("it")).engine == LOCAL
+    assert (state(found("it")), last_step(found("it"))) == ("finished", 4)
 
 
 @pytest.mark.slow  # a start

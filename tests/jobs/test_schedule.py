@@ -8,6 +8,7 @@ import msgspec
 
 from volary.jobs.entry import Capacity, Demand, Given, QueueEntry
 from volary.jobs.forecast import expected_starts
+from volary.jobs.runner import after_end
 from volary.jobs.schedule import Decisions, decide
 
 FOUR = Capacity((0, 1, 2, 3), 8 << 30)
@@ -113,3 +114,9 @@ def test_when_each_starts_is_told_as_far_as_it_is_known_what_ends_before():
         waiting("d", 1, 3),
     ]
     assert expected_starts(entries, FOUR, 10, ends={"a": 50}) == {"b": 50, "c": 80}
+
+
+def test_settings_of_a_resumed_run_are_given_to_its_driver_until_it_has_begun():
+    entry = msgspec.structs.replace(running("a", (0,)), pid=7, overrides=("optimizer.lr=0.5",))
+    assert after_end(entry, "not begun", "").overrides == entry.overrides
+    assert after_end(entry, "lost", "").overrides == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,15 @@ import pytest
 from monitor._made_runs import whole_run
 from page._asking import Server, served
 from volary.errors import BadInput
+from volary.jobs.queue import LocalQueue
+from volary.jobs.settings import settings_file
+from volary.page import commands
 from volary.page.overview.folder import Folder
 from volary.page.overview.sessions import SessionFiles
 from volary.page.server.app import PageApp
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.run.launch.queued import LOCAL, job_of
 
 SESSION = """network: lenet
 data: {source: digits, batch_size: 64}
@@ -192,3 +197,20 @@ def test_a_worker_is_added_from_the_page_where_the_strategy_admits_it(own, page,
     page.get_by_text("rank 1 joined").wait_for()
     page.get_by_role("button", name="Stop after this step").click()
     page.get_by_role("heading", level=1, name="open stopped").wait_for()
+
+
+@pytest.mark.slow  # a start
+def test_where_its_user_wants_that_a_run_of_the_page_goes_through_the_queue(home, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    settings_file().parent.mkdir(parents=True)
+    settings_file().write_text("all_runs: true\n")
+    with pytest.raises(BadInput, match=r"train\.stesp: unknown"):
+        commands.train(home / "session.yaml", ["train.stesp=1"], Folder(home / "runs"))
+    name = commands.train(home / "session.yaml", ["train.steps=1"], Folder(home / "runs"))
+    assert job_of(RunDirectory(home / "runs" / name)).engine == LOCAL
+    until = time.monotonic() + 120
+    while LocalQueue().runs():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    with RunReader(RunDirectory(home / "runs" / name)) as reader:
+        assert reader.state() == "finished"

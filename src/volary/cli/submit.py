@@ -10,7 +10,6 @@ import click
 from volary.cli.command import arguments
 from volary.cli.command.output import remark, say, say_json
 from volary.cli.launch import parted
-from volary.errors import BadInput
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("words", nargs=-1, required=True, metavar="SESSION [NAME=VALUE]... | RUN")
+@click.argument("words", nargs=-1, required=True, metavar="SESSION|RUN [NAME=VALUE]...")
 @click.option("--launch", is_flag=True, help="What follows are settings, a program and its arguments, as of `launch`.")
 @click.option(
     "--priority", type=int, default=0, show_default=True, help="Higher ones start first; lower ones give way."
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 @arguments.trust
 @arguments.as_json
 def submit(words: tuple[str, ...], launch: bool, trust: bool, as_json: bool, **asked: Any) -> None:
-    """Queue a run of the session file SESSION, with settings changed as in `optimizer.lr=0.05`; or RUN, to resume it.
+    """Queue a run of the session file SESSION, or resume RUN in it, with settings changed as in `optimizer.lr=0.05`.
 
     Returns at once. `volary queue` shows what waits and why, `volary attach` follows a run, `volary stop` ends it.
     With --launch a program that calls `volary.init()` is queued; options of its own come after `--`.
@@ -58,7 +57,8 @@ def submit(words: tuple[str, ...], launch: bool, trust: bool, as_json: bool, **a
 
 
 def _session_or_run(words: tuple[str, ...], request: QueueRequest, trust: bool) -> RunDirectory:
-    from volary.driver.tasks.submitting import submit_again, submit_task
+    from volary.driver.resume import submit_again
+    from volary.driver.tasks.submitting import submit_task
     from volary.run.directory import RunDirectory, is_run
     from volary.session import Session
 
@@ -69,9 +69,7 @@ def _session_or_run(words: tuple[str, ...], request: QueueRequest, trust: bool) 
     if path is None:
         refuse_foreign(session, trust=trust)
         return submit_task(Session.read(session, overrides), request)
-    if overrides:
-        raise BadInput(f"{path} is a run, which is queued as it is; accepted: no settings")
     run = RunDirectory(path)
     refuse_foreign(run.path, run.session, trust=trust)
-    submit_again(run, request)
+    submit_again(run, request, overrides)
     return run

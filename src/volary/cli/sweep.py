@@ -43,17 +43,18 @@ def sweep(
 
     With `--random 20` for as many that are drawn, of ranges such as `optimizer.lr=0.001..0.1`, too. `--stop-early`
     stops two thirds of them after some time, by the validation metric, and resumes the others: successive halving.
+    The runs are in the queue (`volary queue`), which starts each when there is room for it.
 
     Ends with a table of them, the best first. Ctrl-C saves what is under way; `volary sweep SWEEP`, with the sweep's
     folder, resumes it.
     """
-    from volary.driver.sweep import SweepRunner, fitting
+    from volary.driver.sweep import SweepRunner
 
     if at_once != "auto" and not (at_once.isdecimal() and int(at_once)):
         raise BadInput(f"--at-once is {at_once!r}; accepted: auto, or a whole number, 1 or more")
     found = _sweep(session, overrides, seeds, drawn, name, trust=trust, stops_early=stop_early)
-    places = fitting(found) if at_once == "auto" else int(at_once)
-    remark(f"{len(found.members)} runs in {_shown(found)}, {places} at a time")
+    places = None if at_once == "auto" else int(at_once)
+    remark(f"{len(found.members)} runs in {_shown(found)}, {'as many as fit' if places is None else places} at a time")
     stopped = False
     try:
         SweepRunner(found, places, remark, trust=trust).run()
@@ -103,7 +104,7 @@ def _conclude(found: Sweep, stopped: bool, as_json: bool) -> int:
         remark(f"resume: volary sweep {_shown(found)}")
         return Stopped.exit_code
     if missing := sum(one.unfinished for one in rows):
-        remark(f"{missing} of {len(found.members)} runs did not finish; what they said is in {_shown(found)}/*.log")
+        remark(f"{missing} of {len(found.members)} runs did not finish; why: volary show {_shown(found)}/RUN")
         return 1
     return 0
 

@@ -1,7 +1,6 @@
 """The driver of a run that is a job of a queue: `python -m volary.driver.job RUN [ARGUMENTS]`, as in the batch file.
 
-ARGUMENTS: changes of the run's settings; of a training loop of the user's own what its file reads as its arguments. A
-job that the queue starts again continues from the newest checkpoint.
+ARGUMENTS: changes of the run's settings. A job that the queue starts again continues from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -47,8 +46,9 @@ def _noted_if_refused(directory: RunDirectory) -> Iterator[None]:
 
 
 def _driven(directory: RunDirectory) -> Ending:
-    if not isinstance(task := task_of(directory), Script):
-        return resume(directory, NoWatcher(), sys.argv[1:])
+    overrides, task = sys.argv[1:], task_of(directory)
+    if overrides or not isinstance(task, Script):
+        return resume(directory, NoWatcher(), overrides)
     with directory.lock() as lock:
         return drive(directory, lock, task, NoWatcher(), check(task))
 

@@ -33,6 +33,7 @@ JOB = [sys.executable, "-m", "volary.driver.job"]
 LOOK_S = 0.25
 QUEUE_LOOK_S = 2.0  # a controller has many to answer
 QUEUE_SILENT_S = 300.0  # one that is started anew takes minutes
+_LEAVES_WITHIN_S = 10.0  # a run that has just ended, and which its queue has not looked at since
 _ASK_AGAIN_S = 1.0  # a driver that is starting forgets what the attempt before it was asked
 
 
@@ -42,7 +43,7 @@ def queue_of(engine: object) -> Queue | None:
 
 
 def batch_of(directory: RunDirectory, workers: int, arguments: Sequence[str] = ()) -> BatchJob:
-    """The job that a run is. arguments: changes of its settings, or what the user's file reads."""
+    """The job that a run is. arguments: changes of its settings."""
     return BatchJob(
         name=f"volary-{directory.name}",
         command=[*JOB, str(directory.path), *arguments],
@@ -65,10 +66,12 @@ def leave_queue(directory: RunDirectory) -> None:
     job = job_of(directory)
     if job is None or (queue := _queue(job)).is_inside(job.number):
         return
-    state = queue.look(job.number)
-    if state is not None and not state.over:
-        how = f"follow it: volary attach {directory.argument}"
-        raise RunError(f"{directory.path} is {job} ({state.words}); {how}")
+    until = time.monotonic() + _LEAVES_WITHIN_S
+    while (state := queue.look(job.number)) is not None and not state.over:
+        if state.waiting or directory.is_live() or time.monotonic() > until:
+            how = f"follow it: volary attach {directory.argument}"
+            raise RunError(f"{directory.path} is {job} ({state.words}); {how}")
+        time.sleep(LOOK_S)
     Disk().remove(directory.job)
 
 
@@ -134,10 +137,24 @@ class _Terminal:
         if not times or time.monotonic() - self._asked_at < _ASK_AGAIN_S:
             return
         self._asked_at, self.asked = time.monotonic(), True
-        if self._job is not None and (times > 2 or not self.has_begun):
-            _queue(self._job).cancel(self._job.number, if_waiting=times <= 2)
-        with suppress(RunError):  # not driven yet, or any more
-            ask_to_stop(self._directory, "now" if times > 1 else "after this step")
+        ask_to_end(self._directory, times)
+
+
+def ask_to_end(directory: RunDirectory, times: int = 1) -> None:
+    """Ask a run to end, wherever it is, for the first or a later time: the first lets it finish its step and save."""
+    job = job_of(directory)
+    if job is not None and (times > 2 or not directory.is_live()):  # it waits, for the first time or again
+        _queue(job).cancel(job.number, if_waiting=times <= 2)
+    with suppress(RunError):  # not driven yet, or any more
+        ask_to_stop(directory, "now" if times > 1 else "after this step")
+
+
+def is_over(directory: RunDirectory) -> bool:
+    """Whether nobody drives the run, and no queue has it."""
+    if directory.is_live():
+        return False
+    job = job_of(directory)
+    return job is None or ((state := _queue(job).look(job.number)) is not None and state.over)
 
 
 def withdraw(directory: RunDirectory) -> bool:

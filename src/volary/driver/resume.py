@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from volary.driver.ending import Ending
-from volary.driver.queued import follow, leave_queue, queue_of, submit
+from volary.driver.queued import follow, leave_queue
 from volary.driver.servers.settings import roster_settings_of
 from volary.driver.start import drive
 from volary.driver.tasks.checks import check
+from volary.driver.tasks.submitting import is_queued, put_into_queue
 from volary.driver.tasks.task import Task, task_of
 from volary.errors import BadInput, RunError
 from volary.errors.raised import shown
+from volary.jobs.asked import QueueRequest
+from volary.jobs.machinery import newest_attempt
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.control.watcher import Watcher
 from volary.run.database.broken import set_broken_aside
@@ -37,29 +40,51 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
     run as it was. anew: begin at step 0, as no checkpoint is whole; refused if one is.
     """
     leave_queue(directory)
-    before = task_of(directory)
-    task = type(before).read(directory.session, overrides) if overrides else before
-    if isinstance(task, Session):
+    before, task = _tasks(directory, overrides)
+    queued = is_queued(task)
+    if isinstance(task, Session) and not queued:
         task.engine.prepare(task.strategy.workers)
     found = changes(before, task)
     with directory.lock() as lock:
-        set_broken_aside(directory)
-        with RunReader(directory) as reader:
-            info = reader.info()
-        finished = info.get("state") == "finished"
-        lost = _lost_end(directory, info, task, anew=anew) if finished else []
-        if isinstance(task, Script):
-            _refuse_loop(directory, info, task, found, over=finished and not lost)
-        else:
-            _refuse_session(directory, info, task, found, over=finished and not lost)
-        warnings = [*check(task), *lost]
+        warnings = _checked(directory, task, found, anew=anew)
         if anew:
             _set_damaged_aside(directory)
-        queue = queue_of(task.engine)
-        if queue is None:
+        if not queued:
             return _drive(directory, lock, task, watcher, warnings, found)
-    submit(directory, queue, task.strategy.workers, overrides)
+    put_into_queue(directory, task, overrides=overrides)
     return follow(directory, watcher)
+
+
+def submit_again(directory: RunDirectory, asked: QueueRequest, overrides: Sequence[str] = ()) -> None:
+    """Queue a run that has ended, to be resumed as `resume` does, which it refuses alike; or one that never began."""
+    leave_queue(directory)
+    before, task = _tasks(directory, overrides)
+    with directory.lock():
+        if overrides or newest_attempt(directory) >= 0:
+            _checked(directory, task, changes(before, task))
+        else:
+            check(task)
+    put_into_queue(directory, task, asked, overrides)
+
+
+def _tasks(directory: RunDirectory, overrides: Sequence[str]) -> tuple[Task, Task]:
+    """The run's task as it is, and as it is to be."""
+    before = task_of(directory)
+    return before, type(before).read(directory.session, overrides) if overrides else before
+
+
+def _checked(directory: RunDirectory, task: Task, found: list[SettingChange], *, anew: bool = False) -> list[str]:
+    """Warnings of a run that is resumed with these changes. Raises BadInput or RunError if it cannot be."""
+    set_broken_aside(directory)
+    with RunReader(directory) as reader:
+        info = reader.info()
+    finished = info.get("state") == "finished"
+    lost = _lost_end(directory, info, task, anew=anew) if finished else []
+    if isinstance(task, Script):
+        _refuse_loop(directory, info, task, found, over=finished and not lost)
+    else:
+        _refuse_session(directory, info, task, found, over=finished and not lost)
+    return [*check(task), *lost]
 
 
 def _drive(

@@ -9,11 +9,12 @@ from contextlib import suppress
 from volary.comm.control.sealing import Security
 from volary.driver.drive import Drive
 from volary.driver.ending import Ending
-from volary.driver.queued import follow, queue_of, submit
+from volary.driver.queued import follow
 from volary.driver.servers.settings import keeper_host
 from volary.driver.servers.storage import storage_of
 from volary.driver.tasks.beginning import begin
 from volary.driver.tasks.checks import check, check_place
+from volary.driver.tasks.submitting import is_queued, put_into_queue
 from volary.driver.tasks.task import Task, create
 from volary.driver.watching.failure_detector import Rules
 from volary.engine._base import Engine, Handle, Launch
@@ -36,13 +37,14 @@ PROGRAM_JOB = "volary.train.own.startup.run_program:run_program"
 
 
 def start(task: Task, watcher: Watcher, prepare: Callable[[RunDirectory], object] = lambda _: None) -> Ending:
-    """Make the run directory and train, here or as a job of the engine's queue. Raises BadInput before the first step,
-    and what `Drive.run` raises.
+    """Make the run directory and train, here or as a job of a queue. Raises BadInput before the first step, and what
+    `Drive.run` raises.
 
     prepare: adds to the new run's directory what it begins with. Input that the workers refuse, and a program that ends
     before it begins, leave no run: the name stays free.
     """
-    task.engine.prepare(task.strategy.workers)
+    if not (queued := is_queued(task)):
+        task.engine.prepare(task.strategy.workers)
     warnings = check(task)
     check_place(task)
     directory = create(task)
@@ -50,8 +52,8 @@ def start(task: Task, watcher: Watcher, prepare: Callable[[RunDirectory], object
     try:
         prepare(directory)
         begun_with = Checkpoints(directory.checkpoints).steps()
-        if (queue := queue_of(task.engine)) is not None:
-            submit(directory, queue, task.strategy.workers)
+        if queued:
+            put_into_queue(directory, task)
             return follow(directory, watcher)
         with directory.lock() as lock:
             return drive(directory, lock, task, watcher, warnings)

@@ -1,23 +1,27 @@
-"""The runs of a sweep, one after the other or several at once, each a command of its own that the sweep outlives."""
+"""The runs of a sweep, which a queue starts, the engine's or else this machine's, and which outlive the sweep."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from volary.driver.interrupts import Interrupts
+from volary.driver.queued import ask_to_end, is_over, queue_of
+from volary.driver.resume import submit_again
 from volary.driver.tasks.checks import check
 from volary.driver.tasks.rungs import ETA, rungs
+from volary.driver.tasks.submitting import submit_task
 from volary.driver.tasks.task import stem
-from volary.errors import BadInput, RunError, Stopped
+from volary.errors import BadInput, RunError, Stopped, VolaryError
+from volary.jobs.asked import QueueRequest
+from volary.jobs.queue import LocalQueue
 from volary.monitor.tables.sweep import Combination, combinations, combined
+from volary.monitor.watching import ending
 from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
 from volary.run.launch.launched import is_stopped_by_user
-from volary.run.machine.cores import cores_here, on_cores, share_of
+from volary.run.machine.cores import cores_here, share_of
 from volary.run.owner import refuse_foreign
 from volary.run.sweep import Rung, Sweep
 from volary.session.grid import Grid
@@ -25,7 +29,7 @@ from volary.session.spec import NEVER, Session
 from volary.session.values.period import Period
 
 LOOK_S = 0.2
-VOLARY = [sys.executable, "-m", "volary"]
+CLUSTER_LOOK_S = 2.0  # a controller has many to answer
 FAILED = "failed"
 
 
@@ -59,33 +63,25 @@ def plan(
     return Sweep.create(Path(session.run.folder), name, stem(session), session.to_yaml(), members, places)
 
 
-def fitting(sweep: Sweep) -> int:
-    """How many of the runs fit on this machine at once: a core for each worker; on CUDA devices, one."""
-    session = Session.read(sweep.session)
-    if session.train.device == "cuda" or (session.train.device == "auto" and Path("/dev/nvidia0").exists()):
-        return 1
-    most = max(Session.read(sweep.session, _overrides(values)).strategy.workers for values in sweep.members.values())
-    return max(1, len(cores_here()) // most)
-
-
 @dataclass
 class _Underway:
     member: str
-    process: subprocess.Popen[bytes]
-    place: int
-    logged: int  # bytes of the log before it
+    run: RunDirectory
 
 
 class SweepRunner:
-    """Carries a sweep out, `at_once` runs at a time, each on its share of the cores.
+    """Carries a sweep out, at most `at_once` runs at a time, each on its share of the cores; None: the queue has all.
 
     If it stops early: up to a rung, where the best are chosen and resumed, exactly, up to the next one. What is
     finished stays, what was stopped or lost is resumed, and what has failed stays so until it is removed. notify:
     called with a line for each thing that happens.
     """
 
-    def __init__(self, sweep: Sweep, at_once: int, notify: Callable[[str], None], *, trust: bool = False) -> None:
+    def __init__(
+        self, sweep: Sweep, at_once: int | None, notify: Callable[[str], None], *, trust: bool = False
+    ) -> None:
         self._sweep, self._at_once, self._notify, self._trust = sweep, at_once, notify, trust
+        self._on_cluster = queue_of(Session.read(sweep.session).engine) is not None
         self._underway: list[_Underway] = []
         self._begun, self._until, self._left = 0, NEVER, list(sweep.members)
 
@@ -122,19 +118,14 @@ class SweepRunner:
         self._until = until
         waiting = [member for member in self._left if not self._is_over(member)]
         self._begun, asked = len(self._left) - len(waiting), 0
-        try:
-            while self._underway or (waiting and not interrupts.count):
-                while waiting and len(self._underway) < self._at_once and not interrupts.count:
-                    self._start(waiting.pop(0))
-                interrupts.wait(LOOK_S)
-                if interrupts.count > asked:
-                    asked = interrupts.count
-                    self._interrupt()
-                self._collect()
-        finally:
-            for one in self._underway:
-                one.process.kill()
-                one.process.wait()
+        while self._underway or (waiting and not interrupts.count):
+            while waiting and len(self._underway) < (self._at_once or len(self._left)) and not interrupts.count:
+                self._start(waiting.pop(0))
+            interrupts.wait(CLUSTER_LOOK_S if self._on_cluster else LOOK_S)
+            if interrupts.count > asked:
+                asked = interrupts.count
+                self._interrupt(asked)
+            self._collect()
         if interrupts.count and not all(self._is_over(member) for member in self._left):
             raise Stopped("the sweep was stopped")
 
@@ -145,7 +136,7 @@ class SweepRunner:
             return False
         with RunReader(run) as reader:
             state, info = reader.state(), reader.info()
-        if state == "running":
+        if state == "running" and not self._is_queued(run):
             raise RunError(f"{run.path} is running; wait for it (volary watch), or end it: volary stop {run.argument}")
         if state != "stopped" or self._until == NEVER:
             return state in ("finished", FAILED)
@@ -155,55 +146,63 @@ class SweepRunner:
         return Session.read(run.session).train.stop_at == self._until and not is_stopped_by_user(run)
 
     def _start(self, member: str) -> None:
-        run, log = self._sweep.run(member), self._sweep.log(member)
+        """Queue a run, unless it is queued already, as the sweep was killed."""
+        run = self._sweep.run(member)
         until = [f"train.stop_at={self._until}"] if self._sweep.rungs() else []
-        if run is not None:
-            command = [*VOLARY, "resume", str(run.path), *until]
-        else:
-            where = [f"run.folder={_quoted(str(self._sweep.folder))}", f"run.name={_quoted(member)}"]
-            if (checkpoints := Session.read(self._sweep.session).checkpoint.path) is not None:
-                where.append(f"checkpoint.path={_quoted(str(checkpoints) + '/' + self._sweep.folder.name)}")
-            command = [
-                *VOLARY,
-                "train",
-                str(self._sweep.session),
-                *_overrides(self._sweep.members[member]),
-                *where,
-                *until,
-            ]
-        place = next(n for n in range(self._at_once) if n not in {one.place for one in self._underway})
         self._begun += 1
-        self._notify(f"{self._begun}/{len(self._left)} {member} {'resumed' if run else 'started'}")
-        logged = log.stat().st_size if log.exists() else 0
-        # runs beside each other must not pin workers to the same cores
-        with log.open("ab") as out, on_cores(share_of(cores_here(), place, self._at_once)):
-            # a session of its own: Ctrl-C in the terminal reaches it through the sweep alone, and counts once
-            process = subprocess.Popen(
-                [*command, "--quiet", *(["--trust"] if self._trust else [])],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        self._underway.append(_Underway(member, process, place, logged))
+        try:
+            if run is None:
+                task = self._session(member, until)
+                how, run = "queued", submit_task(task, self._asked(task))
+            elif self._is_queued(run):
+                how = "is queued"
+            else:
+                submit_again(run, self._asked(Session.read(run.session, until)), until)
+                how = "queued to be resumed"
+        except VolaryError as error:
+            self._sweep.log(member).write_text(f"{error}\n")
+            self._notify(f"{member}: {_first_line(str(error))}")
+        else:
+            self._underway.append(_Underway(member, run))
+            self._notify(f"{self._begun}/{len(self._left)} {member} {how}")
 
-    def _interrupt(self) -> None:
+    def _session(self, member: str, until: Sequence[str]) -> Session:
+        where = [f"run.folder={_quoted(str(self._sweep.folder))}", f"run.name={_quoted(member)}"]
+        if (checkpoints := Session.read(self._sweep.session).checkpoint.path) is not None:
+            where.append(f"checkpoint.path={_quoted(str(checkpoints) + '/' + self._sweep.folder.name)}")
+        return Session.read(self._sweep.session, [*_overrides(self._sweep.members[member]), *where, *until])
+
+    def _asked(self, session: Session) -> QueueRequest:
+        """A core for each of its workers; where only so many may run at a time, an even share of all."""
+        if self._at_once is None or self._on_cluster:
+            return QueueRequest()
+        here = cores_here()
+        share = max(len(share_of(here, place, self._at_once)) for place in range(self._at_once))
+        return QueueRequest(cores=max(share, min(session.strategy.workers, len(here))))
+
+    def _is_queued(self, run: RunDirectory) -> bool:
+        return str(run.path) in LocalQueue().runs()
+
+    def _interrupt(self, times: int) -> None:
         self._notify("stopping: each run finishes its step and saves; Ctrl-C again stops now")
         for one in self._underway:
-            one.process.send_signal(signal.SIGINT)
+            ask_to_end(one.run, times)
 
     def _collect(self) -> None:
-        for one in [one for one in self._underway if one.process.poll() is not None]:
+        queued = LocalQueue().runs()
+        for one in [one for one in self._underway if str(one.run.path) not in queued and is_over(one.run)]:
             self._underway.remove(one)
-            if one.process.returncode == Stopped.exit_code and self._is_over(one.member):
+            found = ending(one.run)
+            if found.state == "stopped" and self._is_over(one.member):
                 self._notify(f"{one.member} has done {self._until}")
+            elif found.state == "finished":
+                self._notify(f"{one.member} finished")
             else:
-                self._notify(self._failure_of(one) if one.process.returncode else f"{one.member} finished")
+                self._notify(f"{one.member}: {_first_line(found.message) or f'it is {found.state}'}")
 
-    def _failure_of(self, one: _Underway) -> str:
-        """Say why a run did not finish: the first line that its command printed."""
-        said = self._sweep.log(one.member).read_bytes()[one.logged :].decode(errors="replace").splitlines()
-        return f"{one.member}: {next(iter(said), 'it left no word')}"
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
 
 
 def _overrides(values: Mapping[str, str]) -> list[str]:

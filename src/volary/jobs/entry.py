@@ -73,7 +73,8 @@ class QueueEntry(msgspec.Struct, frozen=True):
     at most, as its user says. losses: of workers or its driver that are still tried again. put_back: a stop that was
     not asked for by its user, so that it waits again. cancelled: it leaves the queue once it has stopped. fills: it was
     started before one that waited longer, for a gap. boot, started_s, attempt, pid: of its newest start: of which boot
-    of the machine, when since that, the run's newest attempt before, and its driver (0: none is known).
+    of the machine, when since that, the run's newest attempt before, and its driver (0: none is known). overrides: of
+    its settings, as it is resumed, until it has begun.
     """
 
     run: str
@@ -95,6 +96,7 @@ class QueueEntry(msgspec.Struct, frozen=True):
     pid: int = 0
     folder: str = "."
     python: str = ""
+    overrides: tuple[str, ...] = ()
 
     @property
     def order(self) -> tuple[int, float]:

@@ -103,7 +103,7 @@ class RunMachinery:
                 on_cores(given.cores),
             ):
                 child = subprocess.Popen(
-                    [entry.python, *DRIVER, entry.run],
+                    [entry.python, *DRIVER, entry.run, *entry.overrides],
                     cwd=entry.folder,
                     env=variables,
                     stdin=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ from volary.errors.raised import shown
 from volary.jobs.asked import QueueRequest
 from volary.jobs.entry import Capacity, Demand, QueueEntry
 from volary.jobs.forecast import expected_starts
-from volary.jobs.machinery import RunMachinery, moment_here
+from volary.jobs.machinery import RunMachinery, moment_here, newest_attempt
 from volary.jobs.schedule import decide
 from volary.jobs.service import ensure_runner
 from volary.jobs.table import QueueTable, queue_folder
@@ -54,8 +54,9 @@ class LocalQueue:
         self.remarks: list[str] = []
 
     def look(self, job: str) -> JobState | None:
-        """How the run at the path `job` stands; one that the queue does not have is over."""
+        """How the run at the path `job` stands; one that the queue does not have is over. The queue is carried out."""
         with self._table() as table:
+            ensure_runner(table)
             entry = table.entry(job)
             if entry is None:
                 return JobState(waiting=False, over=True, words="")
@@ -84,8 +85,11 @@ class LocalQueue:
                 table.remove(job)
             ensure_runner(table)
 
-    def submit(self, directory: RunDirectory, asked: QueueRequest, demand: Demand, attempt: int) -> QueueEntry:
-        """Queue a run whose directory stands. attempt: its newest, -1 if it has none. Raises VolaryError."""
+    def submit(
+        self, directory: RunDirectory, asked: QueueRequest, demand: Demand, overrides: Sequence[str] = ()
+    ) -> QueueEntry:
+        """Queue a run whose directory stands. overrides: of its settings, as it is resumed. Raises VolaryError."""
+        attempt = newest_attempt(directory)
         entry = QueueEntry(
             run=str(directory.path),
             demand=demand,
@@ -97,6 +101,7 @@ class LocalQueue:
             attempt=attempt,
             folder=str(Path.cwd()),
             python=sys.executable,
+            overrides=tuple(overrides),
         )
         note_job(directory, QueuedJob(LOCAL, entry.run, attempt))
         with self._table() as table:
@@ -149,6 +154,12 @@ class LocalQueue:
         at = order.index(run) - up  # of the two that change places, the first
         if 0 <= at < len(order) - 1:
             self.move(order[at + 1], order[at])
+
+    def runs(self) -> set[str]:
+        """The paths of all runs of the queue, which is carried out."""
+        with self._table() as table:
+            ensure_runner(table)
+            return table.runs()
 
     def rows(self) -> list[QueueRow]:
         """All runs of the queue: those that run, then those that wait, in their order."""

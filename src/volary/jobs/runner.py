@@ -189,6 +189,7 @@ def after_end(entry: QueueEntry, how: How, boot: str) -> QueueEntry | None:
     if lost and not entry.losses:
         return None
     losses = entry.losses - lost
+    overrides = entry.overrides if how == "not begun" else ()  # else they are in the run's session
     return msgspec.structs.replace(
-        entry, state="waiting", put_back=False, fills=False, given=None, pid=0, losses=losses
+        entry, state="waiting", put_back=False, fills=False, given=None, pid=0, losses=losses, overrides=overrides
     )

@@ -96,6 +96,11 @@ class QueueTable:
             rows = self._database.execute("SELECT entry FROM runs").fetchall()
         return sorted((msgspec.json.decode(row, type=QueueEntry) for (row,) in rows), key=lambda one: one.order)
 
+    def runs(self) -> set[str]:
+        """The paths of all runs of the queue."""
+        with self._said():
+            return {run for (run,) in self._database.execute("SELECT run FROM runs")}
+
     def entry(self, run: str) -> QueueEntry | None:
         """What the queue has of a run; None if it is not in it."""
         with self._said():

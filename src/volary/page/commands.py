@@ -14,18 +14,23 @@ from pathlib import Path
 from typing import IO
 
 from volary.errors import BadInput, RunError
+from volary.jobs.settings import queues_all_runs
 from volary.page.overview.folder import Folder
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.machine.environment import started_by
 
 ANSWER_S = 30.0  # a command that has not begun to train by then goes on, and nobody waits for it
+SUBMITTED_S = 120.0  # for a run to be checked and queued, on a busy machine
 LOOK_S = 0.1
 SAID_BYTES = 4096  # of what a refused command said, its end
 
 
 def resume(directory: RunDirectory, overrides: Sequence[str]) -> None:
     """Resume the run. Raises BadInput with what `volary resume` says if it cannot be."""
+    if queues_all_runs():
+        _submit([str(directory.path), *overrides])
+        return
     attempt, step = _attempt(directory), _step(directory)
     _start(
         ["resume", str(directory.path), *overrides, "--quiet"],
@@ -45,7 +50,9 @@ def join(directory: RunDirectory, workers: int) -> None:
 def train(session: Path, overrides: Sequence[str], folder: Folder) -> str:
     """Start a run in the folder; its name. Raises BadInput with what `volary train` says if it cannot be."""
     # in the page's own folder, whatever the session says: there it is seen
-    command = ["train", str(session), *overrides, f"run.folder={json.dumps(str(folder.above))}", "--quiet"]
+    words = [str(session), *overrides, f"run.folder={json.dumps(str(folder.above))}"]
+    if queues_all_runs():
+        return folder.name_of(_submit(words)) or ""
     before = set(folder.runs())
 
     def new(process: int) -> str:
@@ -53,7 +60,9 @@ def train(session: Path, overrides: Sequence[str], folder: Folder) -> str:
         found = ((name, run.environment) for name, run in folder.runs().items() if name not in before)
         return next((name for name, file in found if started_by(file) == process), "")
 
-    process = _start(command, lambda process: bool(name := new(process)) and _step(folder.run(name)) > 0)
+    process = _start(
+        ["train", *words, "--quiet"], lambda process: bool(name := new(process)) and _step(folder.run(name)) > 0
+    )
     if not (name := new(process)):
         raise BadInput("the run has not begun yet; it is listed as soon as it has")
     return name
@@ -84,6 +93,18 @@ def _start(arguments: Sequence[str], begun: Callable[[int], bool]) -> int:
                 break
             time.sleep(LOOK_S)
         return process.pid
+
+
+def _submit(words: Sequence[str]) -> Path:
+    """Queue a run; where it is. Raises BadInput with what `volary submit` says if that cannot be."""
+    command = [sys.executable, "-m", "volary", "submit", *words, "--json"]
+    try:
+        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=SUBMITTED_S)
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"the run was not queued within {SUBMITTED_S:.0f} s; `volary queue` lists what is") from None
+    if said.returncode:
+        raise BadInput(said.stderr[-SAID_BYTES:].decode(errors="replace").strip())
+    return Path(json.loads(said.stdout)["run"])
 
 
 def _has(begun: Callable[[], bool]) -> bool:

@@ -42,7 +42,7 @@ class Sweep:
         return self.folder / "session.yaml"
 
     def log(self, member: str) -> Path:
-        """The file to which the command that trained it printed; a refused run has no more than that."""
+        """The file that says why it could not be queued; a refused run has no more than that."""
         return self.folder / f"{member}.log"
 
     def run(self, member: str) -> RunDirectory | None:

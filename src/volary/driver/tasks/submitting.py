@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from volary.driver.queued import leave_queue, queue_of, submit
+from volary.driver.queued import queue_of, submit
 from volary.driver.tasks.checks import check, check_place
-from volary.driver.tasks.task import Task, create, task_of
+from volary.driver.tasks.task import Task, create
 from volary.engine.local import LocalEngine
-from volary.errors import BadInput, RunError, VolaryError
+from volary.errors import BadInput, VolaryError
 from volary.jobs.asked import QueueRequest
 from volary.jobs.entry import Demand
-from volary.jobs.machinery import capacity_here, newest_attempt
+from volary.jobs.machinery import capacity_here
 from volary.jobs.queue import LocalQueue
-from volary.run.database.reader import RunReader
+from volary.jobs.settings import queues_all_runs
 from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk
 from volary.session.script import Script
+
+
+def is_queued(task: Task) -> bool:
+    """Whether a run of it that begins here waits in a queue: its engine's, or this machine's as its user wants that."""
+    return queue_of(task.engine) is not None or queues_all_runs()
 
 
 def submit_task(
@@ -29,12 +34,10 @@ def submit_task(
     """
     check(task)
     check_place(task)
-    demand = _demand(task, asked)
-    asked.runs_before()
     directory = create(task)
     try:
         prepare(directory)
-        _submit(directory, task, asked, demand, -1)
+        put_into_queue(directory, task, asked)
     except VolaryError:
         with suppress(OSError):
             discard(Disk(), directory.path)
@@ -42,23 +45,16 @@ def submit_task(
     return directory
 
 
-def submit_again(directory: RunDirectory, asked: QueueRequest) -> None:
-    """Queue a run that has ended and can be resumed. Raises RunError for one that is finished, or is in a queue."""
-    leave_queue(directory)
-    task = task_of(directory)
-    with RunReader(directory) as reader:
-        state = reader.state()
-    if state in ("running", "finished"):
-        raise RunError(f"{directory.path} is {state}; accepted: a run that is stopped, lost, failed or new")
-    check(task)
-    _submit(directory, task, asked, _demand(task, asked), newest_attempt(directory))
-
-
-def _submit(directory: RunDirectory, task: Task, asked: QueueRequest, demand: Demand, attempt: int) -> None:
+def put_into_queue(
+    directory: RunDirectory, task: Task, asked: QueueRequest | None = None, overrides: Sequence[str] = ()
+) -> None:
+    """Queue a run, whose settings are changed as it is resumed. Raises BadInput if that cannot be."""
+    asked = asked or QueueRequest()
+    demand = _demand(task, asked)
     if (queue := queue_of(task.engine)) is None:
-        LocalQueue().submit(directory, asked, demand, attempt)
+        LocalQueue().submit(directory, asked, demand, overrides)
     else:
-        submit(directory, queue, task.strategy.workers)
+        submit(directory, queue, task.strategy.workers, overrides)
 
 
 def _demand(task: Task, asked: QueueRequest) -> Demand:
