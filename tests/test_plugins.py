@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -58,6 +59,13 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Room:
 def test_a_plug_in_is_called_by_its_file_s_name(room):
     assert room.names() == ["blob", "hole", "nothing", "square"]
     assert room.load("square").__name__ == "Square"
+
+
+def test_a_plug_in_that_comes_later_is_found(room, tmp_path):
+    known = room.names()
+    (tmp_path / "shapes" / "triangle.py").write_text(WHOLE)
+    os.utime(tmp_path / "shapes", ns=(0, 0))  # a clock of a file system may be coarse
+    assert room.names() == [*known, "triangle"]
 
 
 def test_a_plug_in_that_lacks_a_member_of_its_protocol_is_refused_with_the_member_s_name(room):

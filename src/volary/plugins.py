@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
@@ -39,7 +40,7 @@ class Room:
     def names(self) -> list[str]:
         """All plug-ins there are, by listing the folder: nothing of them is imported."""
         folder = Path(import_module(self.package).__file__ or "").parent
-        return sorted(m.name for m in iter_modules([str(folder)]) if not m.ispkg and not m.name.startswith("_"))
+        return list(_listed(folder, folder.stat().st_mtime_ns))
 
     def unfolded(self, name: str) -> tuple[str, Mapping[str, Any]]:
         """The plug-in's own name, and the settings that `name` gives it, if it is an alias; else `name`, and none."""
@@ -91,6 +92,12 @@ class Room:
         if missing := sorted(member for member in lacks if not member.startswith("_")):
             raise SettingError(f"{where} lacks {', '.join(missing)}; see {called} in {module}")
         return plugin
+
+
+@functools.cache
+def _listed(folder: Path, _changed_ns: int) -> tuple[str, ...]:
+    """The public files of a folder as it was last changed: each setting that is read asks for them."""
+    return tuple(sorted(m.name for m in iter_modules([str(folder)]) if not m.ispkg and not m.name.startswith("_")))
 
 
 def unknown(name: str, known: Sequence[str]) -> SettingError:
