@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
+import functools
 import importlib.util
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import pickle
 import secrets
@@ -31,27 +34,7 @@ if TYPE_CHECKING:
 OTHERS_WITHIN_S = 15.0  # once one worker failed, the others get this long to say what they saw
 COLLECTIVE_WITHIN_S = 240.0
 STACK_WITHIN_S = 10.0
-# imported once, not in each worker. Of `tests` nothing can be: where this starts, Python does not know its place
-PRELOADED = [
-    *("pytest", "hypothesis", "psutil", "numba", "encodings.idna"),
-    *("cryptography.hazmat.backends.openssl.backend", "cryptography.hazmat.primitives.asymmetric.x25519"),
-    *("torch.distributed", "torch.profiler", "torch.utils.serialization.config"),
-    *(
-        "volary.comm.control.board",
-        "volary.comm.control.server",
-        "volary.comm.groups.group",
-        "volary.comm.collectives",
-        "volary.engine.local",
-    ),
-    *(
-        "volary.train.worker.job",
-        "volary.exchange.allreduce",
-        "volary.exchange.overlap.comm_setup",
-        "volary.consistency.bsp",
-    ),
-    *("volary.train.batches.fixed", "volary.train.optimizers.sgd", "volary.train.schedules.constant"),
-    *("volary.codec.kernels.compiled", "volary.network.criteria.classification", "volary.network.losses.cross_entropy"),
-]
+PRELOADED = "_preloaded"  # forked for each worker
 _PR_SET_PDEATHSIG = 1
 
 
@@ -189,11 +172,14 @@ class _Worker:
             raise cause if error is None else error from cause
 
 
+@functools.cache
 def _context() -> BaseContext:
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context.set_forkserver_preload([PRELOADED])
+    with contextlib.chdir(Path(__file__).parent):  # where it starts it finds that module
+        multiprocessing.forkserver.ensure_running()
     return context
 
 
