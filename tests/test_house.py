@@ -1,10 +1,12 @@
 """The rules of the house: who may import whom (docs/architecture.md), what stays light, what no file may hold."""
 
 import ast
+import collections
 import functools
 import graphlib
 import importlib
 import inspect
+import itertools
 import json
 import re
 import subprocess
@@ -50,6 +52,26 @@ def tree(file):
 
 
 @functools.cache
+def by_type(file):
+    """All nodes of the file's tree, by their type: a walk through all trees takes seconds."""
+    found = collections.defaultdict(list)
+    for node in ast.walk(tree(file)):
+        found[type(node)].append(node)
+    return found
+
+
+def nodes(file, *types):
+    """The nodes of the file's tree that are of these types."""
+    return itertools.chain.from_iterable(by_type(file)[one] for one in types)
+
+
+@functools.cache
+def called(file):
+    """What the file calls, as it is written, once for each call."""
+    return [ast.unparse(node.func) for node in nodes(file, ast.Call)]
+
+
+@functools.cache
 def rooms_there_are():
     return {room_of(file) for file in PACKAGE.rglob("*.py")}
 
@@ -57,7 +79,7 @@ def rooms_there_are():
 def imported(file):
     """(line, room) of every import of ours in `file`, also inside functions, under TYPE_CHECKING, and by a name."""
     rooms = rooms_there_are()
-    for node in ast.walk(tree(file)):
+    for node in nodes(file, ast.Import, ast.ImportFrom, ast.Attribute, ast.Call):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name != "volary"]
@@ -121,14 +143,14 @@ def files_imported(run_time_only):
     modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
     found = {}
     for file in modules.values():
-        blocks = [node for node in ast.walk(tree(file)) if isinstance(node, ast.If)]
-        typed = [node for node in blocks if "TYPE_CHECKING" in ast.unparse(node.test)] if run_time_only else []
+        typed = [node for node in nodes(file, ast.If) if "TYPE_CHECKING" in ast.unparse(node.test)]
+        typed = typed if run_time_only else []
         left_out = {id(node) for block in typed for part in block.body for node in ast.walk(part)}
         names = []
-        for node in (node for node in ast.walk(tree(file)) if id(node) not in left_out):
+        for node in (node for node in nodes(file, ast.Import, ast.ImportFrom) if id(node) not in left_out):
             if isinstance(node, ast.Import):
                 names += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 names += [f"{node.module}.{alias.name}" for alias in node.names]
         targets = {modules.get(name) or modules.get(name.rpartition(".")[0]) for name in names}
         found[file] = {one for one in targets if one is not None and room_of(one) != DOOR} - {file}
@@ -186,12 +208,12 @@ DEFAULT_GROUP = {  # what is torch's default group, asks for it, or makes groups
 
 def uses_of_the_default_group(file):
     """(line, name) where `file` uses torch's default group: makes it, or calls a function of it without `group=`."""
-    names, parsed = {}, tree(file)  # by what the file calls it: its name in torch
-    for node in ast.walk(parsed):
+    names = {}  # by what the file calls it: its name in torch
+    for node in nodes(file, ast.Import, ast.ImportFrom):
         if isinstance(node, ast.Import):
             own = [one for one in node.names if one.name.partition(".")[0] == "torch"]
             names |= {one.asname or "torch": one.name if one.asname else "torch" for one in own}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+        elif (node.module or "").partition(".")[0] == "torch":
             names |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
 
     def in_torch(node):
@@ -199,14 +221,14 @@ def uses_of_the_default_group(file):
             return f"{in_torch(node.value)}.{node.attr}"
         return names.get(node.id, "") if isinstance(node, ast.Name) else ""
 
-    called = {id(node.func): node for node in ast.walk(parsed) if isinstance(node, ast.Call)}
-    for node in ast.walk(parsed):
+    calls = {id(node.func): node for node in nodes(file, ast.Call)} if names else {}
+    for node in nodes(file, ast.Attribute, ast.Name) if names else ():
         module, _, name = in_torch(node).rpartition(".")
         if module not in ("torch.distributed", "torch.distributed.distributed_c10d"):
             continue
         function = getattr(torch.distributed, name, None)
         needs = inspect.isfunction(function) and "group" in inspect.signature(function).parameters
-        call = called.get(id(node))
+        call = calls.get(id(node))
         given = call is not None and any(one.arg == "group" for one in call.keywords)
         if name in DEFAULT_GROUP or name.startswith("_get_default") or (needs and not given):
             yield node.lineno, name
@@ -382,10 +404,8 @@ def test_nothing_that_is_read_or_received_is_unpickled():
 
 def documented(file):
     """(name, docstring) of every class and function of `file` that has one."""
-    for node in ast.walk(tree(file)):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-            said := ast.get_docstring(node)
-        ):
+    for node in nodes(file, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
+        if said := ast.get_docstring(node):
             yield f"{file.relative_to(PACKAGE)}:{node.lineno}: {node.name}", said
 
 
@@ -414,9 +434,8 @@ def raised_by(function):
 
 def public_functions(file):
     """(class, function) of each of a file's public functions and methods; None for the class of a function."""
-    parsed = tree(file)
-    yield from ((None, node) for node in parsed.body if isinstance(node, ast.FunctionDef))
-    classes = (node for node in ast.walk(parsed) if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    yield from ((None, node) for node in tree(file).body if isinstance(node, ast.FunctionDef))
+    classes = (node for node in nodes(file, ast.ClassDef) if not node.name.startswith("_"))
     yield from ((kind, node) for kind in classes for node in kind.body if isinstance(node, ast.FunctionDef))
 
 
@@ -471,9 +490,7 @@ RUN_OF_VALUES = {"name", "names", "parameter", "tensor", "number"}  # beside a s
 
 def types_of_a_run_of_values(file):
     """The dataclasses and named tuples that say which values of which parameter they mean."""
-    for node in ast.walk(tree(file)):
-        if not isinstance(node, ast.ClassDef):
-            continue
+    for node in nodes(file, ast.ClassDef):
         made = " ".join(map(ast.unparse, (*node.decorator_list, *node.bases)))
         own = {
             one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
@@ -490,8 +507,8 @@ def test_one_type_tells_a_run_of_a_parameter_s_values():
 
 def comparisons_of_a_rank_with_0(file):
     """Lines that ask whether a rank is the first one."""
-    for node in ast.walk(tree(file)):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Gt):
+    for node in nodes(file, ast.Compare):
+        if isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Gt):
             sides = [node.left, *node.comparators]
             names = [getattr(side, "attr", getattr(side, "id", "")) for side in sides]
             zero = any(isinstance(side, ast.Constant) and side.value == 0 for side in sides)
@@ -523,8 +540,9 @@ LARGER_YET = {  # these may become smaller, and then leave this table
 
 def functions(file):
     """(name, lines, parameters besides self) of every function of `file` that does something."""
-    for node in ast.walk(tree(file)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ast.unparse(node.body[-1]) != "...":
+    for node in nodes(file, ast.FunctionDef, ast.AsyncFunctionDef):
+        last = node.body[-1]
+        if not (isinstance(last, ast.Expr) and isinstance(last.value, ast.Constant) and last.value.value is ...):
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             parameters = len([one for one in given if one.arg not in ("self", "cls")])
             yield node.name, node.end_lineno - node.lineno + 1, parameters
@@ -544,7 +562,7 @@ def test_a_function_is_read_at_one_look_and_called_with_few_parameters():
 def test_a_file_knows_few_others():
     found = {}
     for file in PACKAGE.rglob("*.py"):
-        known = {node.module for node in ast.walk(tree(file)) if isinstance(node, ast.ImportFrom)}
+        known = {node.module for node in nodes(file, ast.ImportFrom)}
         found[str(file.relative_to(PACKAGE))] = len([one for one in known if (one or "").startswith("volary")])
     assert {name: count for name, count in found.items() if count > MOST_IMPORTS} == {}
 
@@ -554,8 +572,7 @@ def callers(pattern, room="train"):
     calls = re.compile(pattern)
     files = {}
     for file in sorted((PACKAGE / room).rglob("*.py")):
-        found = [node for node in ast.walk(tree(file)) if isinstance(node, ast.Call)]
-        count = sum(bool(calls.fullmatch(ast.unparse(node.func))) for node in found)
+        count = sum(bool(calls.fullmatch(one)) for one in called(file))
         if count:
             files[str(file.relative_to(PACKAGE / room))] = count
     return files
@@ -601,8 +618,8 @@ def test_few_places_ask_whether_parameters_are_on_servers():
 def test_a_class_name_has_one_meaning():
     homes = {}
     for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(tree(file)):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        for node in nodes(file, ast.ClassDef):
+            if not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
     assert len(homes) > 400
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
