@@ -94,6 +94,13 @@ def test_dynamic_allocation_is_refused_by_its_setting():
     assert "spark.dynamicAllocation.enabled is true" in str(lacks({"dynamic": True, "slots": 8}, 2))
 
 
+def test_a_cluster_without_barriers_is_refused_by_its_version():
+    has = {"dynamic": False, "slots": 8}
+    said = "the cluster has Spark 3.4.1, whose mapInArrow knows no barrier; accepted: 3.5 or newer"
+    assert lacks(has | {"version": "3.4.1"}, 2) == said
+    assert lacks(has | {"version": "3.5.0"}, 2) is None
+
+
 def test_the_master_is_the_one_of_spark_s_own_configuration_if_the_session_names_none(installed, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(java_home()))
     monkeypatch.setenv("SPARK_CONF_DIR", str(Path.cwd()))

@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import Any
 
 from volary.errors import BadInput
+from volary.executors.application import attached
 from volary.executors.frame import HandedFrames, in_tasks
 from volary.executors.stage import CONNECT, KEY, StageSettings, cause, lacks, scratch
 from volary.executors.task import TaskOrder, task
@@ -75,7 +76,7 @@ def _session(settings: StageSettings) -> Any:
     if settings.master.startswith(CONNECT):
         return sql.SparkSession.builder.remote(settings.master).getOrCreate()
     if settings.attaches:
-        return _attached(sql)
+        return attached()
     os.environ["SPARK_CONNECT_MODE"] = "0"
     builder = sql.SparkSession.builder.appName("volary").master(settings.master)
     given = {
@@ -98,15 +99,6 @@ def _session(settings: StageSettings) -> Any:
     return builder.getOrCreate()
 
 
-def _attached(sql: Any) -> Any:
-    """The session of the program whose JVM it is."""
-    core = import_module("pyspark")
-    gateway = import_module("pyspark.java_gateway").launch_gateway()
-    context = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
-    conf = core.SparkConf(_jvm=gateway.jvm, _jconf=context.getConf())
-    return sql.SparkSession(core.SparkContext(gateway=gateway, jsc=context, conf=conf))
-
-
 def _leave(spark: Any, settings: StageSettings) -> None:
     """End an application that was started, unless it ends with this process."""
     if not (settings.attaches or settings.is_here):
@@ -118,7 +110,11 @@ def _has(spark: Any, settings: StageSettings) -> dict[str, Any]:
     if not settings.master.startswith(CONNECT):
         context = spark.sparkContext._jsc.sc()
         slots = context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile())
-    return {"slots": slots, "dynamic": spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true"}
+    return {
+        "version": spark.version,
+        "slots": slots,
+        "dynamic": spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true",
+    }
 
 
 def _run(spark: Any, settings: StageSettings, command: Sequence[str]) -> int:

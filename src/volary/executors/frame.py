@@ -21,7 +21,7 @@ from volary.executors.row_store import KEEP_BYTES, RowStore
 from volary.executors.stage import FRAME
 
 SERVICE = "rows"
-_POSITION, _SPLIT = "volary_position", "volary_split"
+POSITION, _SPLIT = "volary_position", "volary_split"
 
 
 @dataclass(frozen=True)
@@ -57,22 +57,25 @@ class HandedFrames:
         return cls(**settings | {"layout": ColumnLayout(**settings["layout"])})
 
 
+def positioned(spark: Any, view: str, layout: ColumnLayout) -> Any:
+    """Rows of a frame, the layout's columns, each with its position: partition times 2**33 plus offset."""
+    functions = import_module("pyspark.sql.functions")
+    columns = (functions.col(f"`{name}`") for name in dict.fromkeys((*layout.inputs, layout.target)))
+    position = functions.monotonically_increasing_id().alias(POSITION)
+    return spark.table(f"global_temp.{view}").select(*columns, position)
+
+
 def in_tasks(spark: Any, frames: HandedFrames, tasks: int) -> Any:
     """Rows of both frames with their positions, in blocks of neighbours over so many tasks, in their order in each."""
     functions = import_module("pyspark.sql.functions")
-    parts = []
-    for split, view in enumerate((frames.train, frames.test)):
-        if view is not None:
-            columns = dict.fromkeys((*frames.layout.inputs, frames.layout.target))
-            position = functions.monotonically_increasing_id().alias(_POSITION)
-            parts.append(
-                spark.table(f"global_temp.{view}").select(
-                    *(functions.col(f"`{name}`") for name in columns), position, functions.lit(split).alias(_SPLIT)
-                )
-            )
+    parts = [
+        positioned(spark, view, frames.layout).withColumn(_SPLIT, functions.lit(split))
+        for split, view in enumerate((frames.train, frames.test))
+        if view is not None
+    ]
     rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    block = functions.expr(f"{_POSITION} div {BLOCK}")
-    return rows.repartition(tasks, functions.col(_SPLIT), block).sortWithinPartitions(_SPLIT, _POSITION)
+    block = functions.expr(f"{POSITION} div {BLOCK}")
+    return rows.repartition(tasks, functions.col(_SPLIT), block).sortWithinPartitions(_SPLIT, POSITION)
 
 
 class HeldRows:
@@ -103,7 +106,7 @@ class HeldRows:
             raise BadInput(f"rows have {shapes[0]} and {shapes[1]}; accepted: arrays of one size")
         self._record = record
         splits = batch.column(_SPLIT).to_numpy(zero_copy_only=False)
-        positions = batch.column(_POSITION).to_numpy(zero_copy_only=False)
+        positions = batch.column(POSITION).to_numpy(zero_copy_only=False)
         for split, blocks in enumerate(self._blocks):
             mine = np.flatnonzero(splits == split)  # neighbours, as rows are sorted
             if len(mine):

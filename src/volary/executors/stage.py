@@ -13,11 +13,13 @@ from typing import Any
 
 GATEWAY = "PYSPARK_GATEWAY_PORT"  # of the JVM of a running program, in the environment of its Python
 CONNECT = "sc://"
+REMOTE = "SPARK_REMOTE"  # the address of a Connect server, as PySpark itself names the variable
 FRAME = "VOLARY_SPARK_FRAME"  # the variable that says which frames a run has
 KEY = "VOLARY_SPARK_KEY"  # of the connections between workers and tasks; drawn for one stage
 ROWS = "VOLARY_SPARK_ROWS"  # the path of the file of what all tasks have announced, once they have; of a worker
 _FEW_SLOTS = "the cluster has fewer slots for tasks than strategy.workers; accepted: more executors, or fewer workers"
 _DYNAMIC = "spark.dynamicAllocation.enabled is true, and Spark has no barrier stages then; accepted: false"
+_BARRIERS_SINCE = (3, 5)  # of `mapInArrow`
 _KNOWN = {"SPARK-24819": _FEW_SLOTS, "SPARK-24942": _DYNAMIC}  # what Spark says of a stage that it refuses
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
 _LOST = re.compile(r"ExecutorLostFailure \((executor [^)]*?) exited .*?\) Reason: (.*)")
@@ -50,7 +52,10 @@ class StageSettings:
 
 
 def lacks(has: Mapping[str, Any], workers: int) -> str | None:
-    """Why a stage of so many tasks cannot run in an application that has this; None if it can."""
+    """Why a stage of so many tasks cannot run in an application that has this; None if it can, as far as is known."""
+    version = has.get("version", "")
+    if version and tuple(map(int, version.split(".")[:2])) < _BARRIERS_SINCE:
+        return f"the cluster has Spark {version}, whose mapInArrow knows no barrier; accepted: 3.5 or newer"
     if has["dynamic"]:
         return _DYNAMIC
     slots = has["slots"]  # None: a Connect server does not say

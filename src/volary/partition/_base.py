@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.comm.groups.layer_group import PartGroup
+    from volary.network.criterion import Criterion
     from volary.sharding.groups import RankMesh
     from volary.sharding.holdings import Holdings
 
@@ -38,6 +39,16 @@ class Passes(Protocol):
     @property
     def inputs(self) -> Tensor:
         """The samples, (count, ...)."""
+        ...
+
+    @property
+    def targets(self) -> Tensor:
+        """What the network is to give for them, (count, ...)."""
+        ...
+
+    @property
+    def criterion(self) -> Criterion:
+        """What makes the loss of outputs and targets."""
         ...
 
     def waiting(self) -> AbstractContextManager[None]:
@@ -149,6 +160,11 @@ class Partition(Protocol):
     def mesh(self, ranks: int) -> RankMesh:
         """How so many ranks lie, whatever the network is: it says which of them learn from the same samples."""
         ...
+
+    @property
+    def elsewhere(self) -> str:
+        """Why gradients are not computed in the worker, in fp32 and not compiled; empty: they are."""
+        return ""
 
     @property
     def chooses(self) -> bool:

@@ -165,6 +165,8 @@ def of_session(session: Session) -> Iterator[Need]:
                 "its own: no step of all workers has a gradient whose norm could be found; accepted: train.clip_value, "
                 "or consistency=bsp"
             )
+    if session.strategy.partition.elsewhere:
+        _fit_elsewhere(train, session.strategy.partition)
     if train.compile:
         _fit_compiled(session)
         yield Need("train.compile", "true", "all sums", "compile=false, or partition=data")
@@ -208,6 +210,14 @@ def _fit_recovery(session: Session) -> None:
             f"{said} train.sync_batch_norm is true, whose layers are bound to all workers; accepted: "
             "false, or checkpoint"
         )
+
+
+def _fit_elsewhere(train: Train, partition: Any) -> None:
+    """Raise SettingError for ways to compute that processes which are no workers do not know."""
+    said = f"strategy.partition is {PARTITION.name_of(type(partition))}: {partition.elsewhere}"
+    for name, value, accepted in (("precision", train.precision, "fp32"), ("compile", train.compile, False)):
+        if value != accepted:
+            raise SettingError(f"train.{name} is {str(value).lower()}, and {said}; accepted: {str(accepted).lower()}")
 
 
 def _fit_compiled(session: Session) -> None:
@@ -293,6 +303,11 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
             "accepted: null"
         )
     partition = PARTITION.name_of(type(strategy.partition))
+    if strategy.partition.elsewhere:
+        raise SettingError(
+            f"strategy.partition is {partition}: {strategy.partition.elsewhere}, and a loop of your own computes them "
+            "itself; accepted: partition=data"
+        )
     whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
     yield Need("strategy.partition", partition, "all parameters", whole)
     yield Need("strategy.partition", partition, "own loop", "partition=data, or sharded up to level 2")

@@ -14,12 +14,12 @@ from typing import Any, TypedDict, Unpack
 import volary.api as api
 from volary.errors import BadInput
 from volary.executors.arrays import ColumnLayout, layout_of
-from volary.executors.frame import HandedFrames
+from volary.executors.frame import HandedFrames, positioned
 from volary.executors.row_store import KEEP_BYTES
-from volary.executors.stage import CONNECT, FRAME, GATEWAY
+from volary.executors.stage import CONNECT, FRAME, GATEWAY, REMOTE
 from volary.session.spec import Session
 
-SOURCE = "volary.spark.rows:open_rows"
+SOURCE, BY_JOBS = "volary.spark.rows:open_rows", "volary.spark.rows_by_jobs:open_rows"
 _SECRET = "PYSPARK_GATEWAY_SECRET"  # the name of the variable beside GATEWAY
 AS_ARRAYS = {"vector": "array<double>"}  # of types that become another before they are handed over
 
@@ -49,7 +49,8 @@ def train(
     show: bool = True,
     **frames: Unpack[FrameSettings],
 ) -> api.Result:
-    """Train a session below tasks of the application of `spark`, a SparkSession, classic or of Connect.
+    """Train a session below tasks of the application of `spark`, a SparkSession, classic or of Connect; with
+    strategy.partition=spark in this machine's processes, for which jobs of short tasks compute.
 
     session: or a file of one, with `overrides` as `volary train` takes them. Its engine is `spark`, with `pin` and
     `max_restarts` of the one that it names. show: progress. frames: those of `FrameSettings`, in place of the source
@@ -60,10 +61,12 @@ def train(
     if isinstance(session, Session) and overrides:
         raise BadInput("overrides are for a session file; accepted: dataclasses.replace(session, ...)")
     settings = {name: getattr(given.engine, name) for name in ("pin", "max_restarts")}
-    with lent(spark) as engine, handed_over(**frames) as source:
-        if source is not None:
-            given = replace(given, data=replace(given.data, source=source))
-        return api.train(replace(given, engine=engine | settings), show=show)
+    by_jobs = bool(given.strategy.partition.elsewhere)  # workers are here then, and have no tasks beside them
+    with lent(spark) as engine, handed_over(**frames) as handed:
+        if handed is not None:
+            _require_fit(spark, given, handed)
+            given = replace(given, data=replace(given.data, source=BY_JOBS if by_jobs else SOURCE))
+        return api.train(replace(given, engine=({"name": "local"} if by_jobs else engine) | settings), show=show)
 
 
 def launch(
@@ -71,6 +74,10 @@ def launch(
     function: Callable[..., Any] | str,
     workers: int | None = None,
     strategy: Mapping[str, Any] | None = None,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    show: bool = True,
     **settings: Unpack[api.LoopSettings],
 ) -> api.Result:
     """Call a training loop of one's own below tasks of the application of `spark`; otherwise as `volary.launch`.
@@ -81,14 +88,16 @@ def launch(
         raise BadInput(f"engine is {settings['engine']!r}, and volary.spark.launch has its own; accepted: none")
     with lent(spark) as engine:
         settings["engine"] = engine
-        return api.launch(function, workers, strategy, **settings)
+        return api.launch(function, workers, strategy, args=args, kwargs=kwargs, show=show, **settings)
 
 
 @contextmanager
 def lent(spark: Any) -> Iterator[dict[str, Any]]:
     """Let processes that this one starts use the application, as spark-submit does; give the engine's settings."""
     if not hasattr(spark, "_jsparkSession"):
-        yield {"name": "spark", "master": f"{CONNECT}{spark.client._builder.endpoint}"}
+        address = f"{CONNECT}{spark.client._builder.endpoint}"
+        with _in_environment({REMOTE: address}):
+            yield {"name": "spark", "master": address}
         return
     context = spark.sparkContext
     gateway = context._gateway
@@ -106,8 +115,8 @@ def handed_over(
     targets: str = "",
     shape: Sequence[int] = (),
     keep_mib: int = KEEP_BYTES >> 20,
-) -> Iterator[str | None]:
-    """Let stages that are started meanwhile hand these frames to their workers; give the source that reads them.
+) -> Iterator[HandedFrames | None]:
+    """Let what is started meanwhile have these frames.
 
     None: there is no frame. Rows are counted first. Raises BadInput for columns that are missing, or of a type that
     cannot be used, and for a frame without rows.
@@ -134,11 +143,19 @@ def handed_over(
     try:
         handed = HandedFrames(views[0], test, layout, [*rows, 0][:2], max(tops) + 1 or None, keep_mib << 20)
         with _in_environment({FRAME: handed.words()}):
-            yield SOURCE
+            yield handed
     finally:
         for view in views:
             with suppress(Exception):  # the application may have ended
                 data.sparkSession.catalog.dropGlobalTempView(view)
+
+
+def _require_fit(spark: Any, session: Session, frames: HandedFrames) -> None:
+    from volary.spark.fitting import TRIED_ROWS, require_fit  # and PyTorch, once something is to be trained
+
+    for view in filter(None, (frames.train, frames.test)):
+        rows = positioned(spark, view, frames.layout).limit(TRIED_ROWS).toArrow()
+        require_fit(session, rows.to_batches(), frames.layout, frames.classes)
 
 
 def _layout_of(frame: Any, inputs: Sequence[str], target: str, shape: Sequence[int]) -> ColumnLayout:

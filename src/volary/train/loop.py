@@ -18,6 +18,7 @@ from volary.train.evaluation import totals
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from volary.network.criterion import Criterion
     from volary.network.flow import Flow
     from volary.train.predicting.text_writer import TextWriter
     from volary.train.recording.recorder import Recorder
@@ -97,6 +98,15 @@ class _Passes:
     def inputs(self) -> Tensor:
         found: Tensor = self.part.inputs
         return found
+
+    @property
+    def targets(self) -> Tensor:
+        found: Tensor = self.part.targets
+        return found
+
+    @property
+    def criterion(self) -> Criterion:
+        return self.it.flow.criterion
 
     def cut(self, count: int) -> Sequence[Passes]:
         part, found, first = self.part, list[Passes](), 0

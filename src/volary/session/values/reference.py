@@ -16,6 +16,7 @@ from volary.errors import SettingError
 from volary.errors.raised import raised, shown
 from volary.session.values.source_file import refuse_uncompilable
 
+USER_FILES = "volary_user."  # before the names of modules that are imported from files
 MOST_NAMES = 12  # that a message lists
 FORMS = "'package.module:name' or 'path/file.py:name'"
 NAME = r"(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)"
@@ -180,7 +181,7 @@ def import_file(path: Path) -> ModuleType:
 
     Raises SettingError if it cannot be imported.
     """
-    name = "volary_user." + re.sub(r"\W", "_", str(path.with_suffix("")))
+    name = USER_FILES + re.sub(r"\W", "_", str(path.with_suffix("")))
     if name in sys.modules:
         return sys.modules[name]
     importable(path.parent)

@@ -1,0 +1,38 @@
+"""The application of Spark that a running program has, as processes that it starts reach it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from importlib import import_module
+from typing import Any
+
+from volary.errors import BadInput
+from volary.executors.stage import GATEWAY, REMOTE
+
+
+def attached() -> Any:
+    """The session of the program's application. Raises BadInput if this process was started by none.
+
+    It is asked for as often as one likes.
+    """
+    sql = import_module("pyspark.sql")  # of the extra `spark`; where that is missing types are checked, too
+    if (active := sql.SparkSession.getActiveSession()) is not None:
+        return active
+    if GATEWAY in os.environ:
+        return _of_gateway(sql)
+    if REMOTE in os.environ:
+        return sql.SparkSession.builder.remote(os.environ[REMOTE]).getOrCreate()
+    raise BadInput("no program with an application of Spark has started this; accepted: volary.spark.train(spark, ...)")
+
+
+def _of_gateway(sql: Any) -> Any:
+    """The session of the program whose JVM it is."""
+    core = import_module("pyspark")
+    interrupted = signal.getsignal(signal.SIGINT)
+    gateway = import_module("pyspark.java_gateway").launch_gateway()
+    context = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+    conf = core.SparkConf(_jvm=gateway.jvm, _jconf=context.getConf())
+    found = sql.SparkSession(core.SparkContext(gateway=gateway, jsc=context, conf=conf))
+    signal.signal(signal.SIGINT, interrupted)  # which a context of Spark takes
+    return found

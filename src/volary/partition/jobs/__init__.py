@@ -1,0 +1,1 @@
+"""Batches that short tasks of Spark learn from, without state: what a worker sends them, and what they do."""

@@ -1,0 +1,98 @@
+"""What tasks of Spark do for a step, without Spark: shares of a batch become slices, and slices sums."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from volary.errors import SettingError
+from volary.network import build_loss
+from volary.network.losses.cross_entropy import CrossEntropy
+from volary.partition.jobs.job import GradientJobs
+from volary.partition.jobs.share import BUFFER, LOSS, USED, SharedNetwork, sums
+from volary.partition.spark import SparkJobs
+from volary.session.script import Script
+from volary.session.spec import Session
+
+pa = pytest.importorskip("pyarrow")
+TASKS = 3
+
+
+class Tied(nn.Module):
+    """A weight that two layers share, batch norm, and a layer that nobody uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.unused = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(2, 2)
+        self.second.weight, self.norm = self.first.weight, nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.norm(torch.tanh(self.first(x))))
+
+
+def network(module: nn.Module, trained: list[str]) -> SharedNetwork:
+    """As the worker makes it of a module, after a journey."""
+    jobs = GradientJobs(module, TASKS)
+    modes = [part.training for part in module.modules()]
+    made = SharedNetwork(jobs._skeleton, build_loss(CrossEntropy()), jobs._first, trained, modes, TASKS, 1)
+    return pickle.load(io.BytesIO(pickle.dumps(made)))
+
+
+def test_sums_of_slices_are_the_gradients_of_one_process_and_the_first_task_s_buffers_are_kept():
+    torch.manual_seed(0)
+    module = Tied()
+    state = {name: one.detach().clone() for name, one in (*module.named_parameters(), *module.named_buffers())}
+    inputs, targets = torch.randn(9, 4), torch.randint(4, (9,))
+    alone = copy.deepcopy(module)
+    parts = [slice(0, 4), slice(4, 7), slice(7, 9)]  # each normalises by its own samples, as workers do
+    for number, part in enumerate(parts):
+        (cross_entropy(alone(inputs[part]), targets[part]) * (part.stop - part.start) / 9).backward()
+        if number == 0:
+            buffers = {name: one.clone() for name, one in alone.named_buffers()}
+    trained = [name for name, _ in module.named_parameters()]
+    rows = [
+        {"task": task, "share": (part.stop - part.start) / 9, "state": save(state)}
+        | {"samples": save({"inputs": inputs[part].clone(), "targets": targets[part].clone()})}
+        for task, part in enumerate(parts)
+    ]
+    batch = pa.RecordBatch.from_pylist(rows)
+    slices = pa.Table.from_batches(network(module, trained).gradients([batch])).to_pylist()
+    found = []
+    for number in range(TASKS):
+        mine = pa.RecordBatch.from_pylist([row for row in reversed(slices) if row["slice"] == number])
+        (summed,) = sums("float32", [mine])
+        found += summed.to_pylist()
+    values = torch.from_numpy(np.concatenate([np.frombuffer(row["values"], np.float32) for row in found]))
+    abouts = [load(about) for row in found for about in row["abouts"]]
+    used = abouts[0][USED].tolist()
+    assert len(abouts) == TASKS and all(about[LOSS] > 0 for about in abouts)
+    for name, piece, is_used in zip(
+        trained, values.split([state[name].numel() for name in trained]), used, strict=True
+    ):
+        expected = alone.get_parameter(name).grad
+        assert is_used == (expected is not None)
+        torch.testing.assert_close(piece, torch.zeros_like(piece) if expected is None else expected.reshape(-1))
+    for name, expected in buffers.items():
+        torch.testing.assert_close(abouts[0][BUFFER + name], expected)
+    assert list(sums("float32", [])) == []
+
+
+@pytest.mark.parametrize("train", [{"precision": "bf16"}, {"compile": True}])
+def test_what_tasks_would_not_do_is_refused(train):
+    with pytest.raises(SettingError, match=r"strategy\.partition is spark: short tasks of Spark compute gradients"):
+        Session(network="softmax", data={"source": "digits"}, strategy={"partition": "spark"}, train=train)
+
+
+def test_no_tasks_and_a_loop_of_one_s_own_are_refused():
+    with pytest.raises(SettingError, match="tasks is 0; accepted: 1 or more"):
+        SparkJobs(tasks=0)
+    with pytest.raises(SettingError, match="a loop of your own computes them itself; accepted: partition=data"):
+        Script(program="train.py", strategy={"partition": "spark"})

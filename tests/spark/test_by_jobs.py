@@ -1,0 +1,98 @@
+"""Jobs of short tasks learn from batches: real Spark, in a process of its own, with a task that is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TASKS = 2
+SESSION = f"""\
+network: net.py:Net
+data: {{batch_size: 256, source: digits}}
+optimizer: {{name: sgd, lr: 0.05, momentum: 0.9}}
+train: {{steps: 4}}
+strategy: {{partition: {{name: spark, tasks: {TASKS}}}, startup_timeout_s: 600}}
+"""
+NET = """\
+import os
+import signal
+from pathlib import Path
+
+from torch import nn
+
+
+class Net(nn.Module):
+    \"\"\"Writes down which task runs it, and kills the fourth one.\"\"\"
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.layer, self.folder = nn.Linear(784, classes), Path(".").absolute()
+
+    def forward(self, x):
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        if task is not None:
+            seen = len(list(self.folder.glob("seen-*")))
+            (self.folder / f"seen-{task.stageId()}-{task.partitionId()}-{task.attemptNumber()}").touch()
+            if seen == 3 and not task.attemptNumber():
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.layer(x.flatten(1))
+"""
+PROGRAM = """\
+import json
+import os
+from pathlib import Path
+
+import torch
+from pyspark.sql import SparkSession
+from safetensors.torch import load_file
+
+import volary
+import volary.spark
+from volary.data.sources.digits import SOURCE
+
+
+def weights(result):
+    (file,) = result.directory.checkpoints.glob("step-*4/model.safetensors")
+    return load_file(file)
+
+
+def apart(one, other):
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+if __name__ == "__main__":
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1"}
+    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    settings |= {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.log.level": "OFF"}
+    spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
+    alone = volary.Session.read("session.yaml", ["strategy.partition=data", "run.name=alone"]).train(show=False)
+    files = volary.spark.train(spark, "session.yaml", ["run.name=files"], show=False)
+    said = {"seen": sorted(one.name for one in Path().glob("seen-*"))}
+    said["accuracy"] = [result.metrics["accuracy"][-1][1] for result in (alone, files)]
+    samples = SOURCE().open("train")
+    inputs, targets = samples.fetch(torch.arange(len(samples)))
+    rows = [(image.ravel().tolist(), int(label)) for image, label in zip(inputs.numpy(), targets.numpy())]
+    df = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), "image array<float>, label int")
+    frame = volary.spark.train(
+        spark, "session.yaml", ["evaluate.every=never", "run.name=frame"], show=False,
+        data=df, inputs="image", targets="label", shape=inputs.shape[1:],
+    )
+    said["apart"] = [apart(weights(alone), weights(one)) for one in (files, frame)]
+    spark.stop()
+    print(json.dumps(said))
+"""
+
+
+@pytest.mark.slow  # starts a cluster of Spark's, and three runs
+def test_jobs_of_short_tasks_train_as_one_process_to_rounding_and_a_killed_task_alone_runs_again(said_by):
+    Path("session.yaml").write_text(SESSION)
+    Path("net.py").write_text(NET)
+    said = said_by(PROGRAM)
+    again = [name for name in said["seen"] if not name.endswith("-0")]
+    assert (len(said["seen"]), len(again)) == (4 * TASKS + 1, 1)
+    assert again[0].removesuffix("-1") + "-0" in said["seen"]
+    assert said["accuracy"][0] == pytest.approx(said["accuracy"][1], abs=0.01)
+    assert max(said["apart"]) < 1e-5
