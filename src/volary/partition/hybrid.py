@@ -33,10 +33,9 @@ class Hybrid(Partition):
     layers: Any = AUTO  # names of the fully connected layers that are cut; auto: all that have outputs for all workers
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
-    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("all sums", "own loop"),
-        "with partition=hybrid a worker has the gradients of its part of fully connected layers alone",
-    )
+    lacks: ClassVar[Mapping[str, str]] = {
+        "all sums": "with partition=hybrid a worker has the gradients of its part of fully connected layers alone"
+    }
 
     def __post_init__(self) -> None:
         if self.scheme not in (1, 2, 3):

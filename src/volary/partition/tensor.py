@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 HOWS = ("column", "row", "heads", "units")
-_ALONE = "with partition=tensor a worker has the gradients of its part of the network alone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,9 @@ class TensorCut(Partition):
     hand_over: Literal["exact", "bf16", "fp16"] = "exact"  # how values and their gradients travel between parts
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
-    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(("all sums", "own loop"), _ALONE)
+    lacks: ClassVar[Mapping[str, str]] = {
+        "all sums": "with partition=tensor a worker has the gradients of its part of the network alone"
+    }
 
     def __post_init__(self) -> None:
         settle(self)

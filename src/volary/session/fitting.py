@@ -310,7 +310,9 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
         )
     whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
     yield Need("strategy.partition", partition, "all parameters", whole)
-    yield Need("strategy.partition", partition, "own loop", "partition=data, or sharded up to level 2")
+    yield Need("strategy.partition", partition, "own loop", "partition=data, tensor, hybrid, or sharded up to level 2")
+    if early_update:
+        fit_early(strategy)
     if _keeps_versions(strategy) and strategy.consistency.pull(strategy.workers) is not None:
         raise SettingError(
             f"strategy.consistency is {CONSISTENCY.name_of(type(strategy.consistency))}, and with exchange=server the "
@@ -329,7 +331,22 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     behind = "early_update=true, or allreduce without behind, as your loop sees the gradients of each step otherwise"
     yield Need("strategy.exchange", name, "whole gradient", behind)
     early = "early_update=true, or partition=data, as your loop sees the gradients of each step otherwise"
-    yield Need("strategy.partition", partition, "all sums", early)
+    if not in_parts(strategy):
+        yield Need("strategy.partition", partition, "all sums", early)
+
+
+def in_parts(strategy: Strategy) -> bool:
+    """Whether workers hold parts of layers, so that each step is one of them together."""
+    return strategy.workers > 1 and "steps together" in strategy.partition.needs
+
+
+def fit_early(strategy: Strategy) -> None:
+    """Raise SettingError where no update of a loop of one's own can come after its step."""
+    if in_parts(strategy):
+        raise SettingError(
+            f"early_update is true, and with partition={PARTITION.name_of(type(strategy.partition))} each step updates "
+            "parts of layers before it ends; accepted: early_update=false"
+        )
 
 
 def exchange_for(consistency: Any) -> Any:

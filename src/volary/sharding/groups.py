@@ -62,5 +62,11 @@ class RankMesh:
 
     def samples(self, rank: int) -> SampleShare:
         """The share of each batch that `rank` learns from: the same for ranks that hold parts of one replica."""
-        apart = self.groups(*SAMPLES)
-        return next(SampleShare(ranks.index(rank), len(ranks)) for ranks in apart if rank in ranks)
+        return next(SampleShare(ranks.index(rank), len(ranks)) for ranks in self.with_samples if rank in ranks)
+
+    @property
+    def with_samples(self) -> Sequence[Sequence[int]]:
+        """The ranks that have samples of their own, together: those that learn from the same ones are in different
+        groups.
+        """
+        return self.groups(*SAMPLES)

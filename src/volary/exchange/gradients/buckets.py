@@ -65,7 +65,7 @@ class Gradients(Buckets):
     in_backward: the step's last backward pass is under way, so what a layer writes in place is its gradient. frozen:
     parameters that are not trained. passes: backward passes a step (gradient accumulation). ready: called with the
     first chunk of each parcel when its gradients exist, or the factors that they are formed of. weight: the factor of
-    gradients as they enter: this rank's share of the batch, if the loss has it not.
+    gradients that travel, as they enter: this rank's share of the batch, if the loss has it not.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Gradients(Buckets):
                 self._filled(slot)
 
         view, chunk, together = slot.view, slot.chunks[0], self._together
-        if len(slot.chunks) > 1 or view.numel() * view.element_size() > SMALL_BYTES:
+        if len(slot.chunks) > 1 or view.numel() * view.element_size() > SMALL_BYTES or not _travels(slot):
             return arrived
 
         def small_arrived(parameter: Tensor) -> None:
@@ -289,7 +289,7 @@ class Gradients(Buckets):
             )
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        weight = self.weight()
+        weight = self.weight() if _travels(slot) else 1.0
         if not weight:  # without anything that counts: whatever was computed, NaN too
             gradient = torch.zeros_like(gradient)
         if slot.left < self.passes and not written:
@@ -298,6 +298,11 @@ class Gradients(Buckets):
             slot.view.copy_(gradient)
         else:
             torch.mul(gradient, weight, out=slot.view)
+
+
+def _travels(slot: ParameterSlot) -> bool:
+    """Whether others add to its gradient; else it is of all ranks' samples already, each with its weight."""
+    return slot.chunks[0].bucket.representation.travels
 
 
 def _in_one_piece(slots: Sequence[ParameterSlot]) -> Iterator[Tensor]:

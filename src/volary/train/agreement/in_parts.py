@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -38,6 +39,7 @@ class InParts(Voting):
 
     def __init__(self, whole: Voting, parts: PartGroup, *, as_one: bool) -> None:
         self._whole, self._parts, self._as_one = whole, parts, as_one
+        self._apart = False  # those of `parts` are at different places of their loops
 
     @property
     def sent_bytes(self) -> int:
@@ -63,10 +65,14 @@ class InParts(Voting):
 
     def vote(self, vote: Vote) -> None:
         """Vote as the replica does: as its first worker, but ending if any of them is to end."""
-        self._whole.vote(one_vote(vote, self._parts.group) if self._as_one else vote)
+        if self._as_one:
+            own, vote = vote.place, one_vote(vote, self._parts.group)
+            self._apart = vote.place != own * self._parts.group.size
+        self._whole.vote(vote)
 
     def agree(self) -> Agreed:
-        return self._whole.agree()
+        agreed = self._whole.agree()
+        return replace(agreed, apart=agreed.apart or self._apart)
 
     def apply(self, scale: float = 1.0) -> None:
         self._whole.apply(scale)
@@ -108,21 +114,23 @@ class InParts(Voting):
 def one_vote(vote: Vote, parts: Group) -> Vote:
     """The vote of the workers of a replica. A collective call.
 
-    Raises RanksDiffer if their losses differ: then something is computed of a part as if it were the whole.
+    Its place is the sum of theirs. Raises RanksDiffer if they are at the same place, and their losses differ: then
+    something is computed of a part as if it were the whole.
     """
-    fields = [vote.loss, vote.ending, vote.step_s, vote.requests]
+    fields = [vote.loss, vote.ending, vote.step_s, vote.requests, vote.place]
     everybody = gather(torch.tensor([float(one) for one in fields], dtype=torch.float64), parts)
-    losses, ending, seconds, requests = everybody.unbind(1)
-    finite = bool(torch.isfinite(losses).all())
-    if finite and float(losses.max() - losses.min()) > APART * float(losses.abs().max()):
+    losses, ending, seconds, requests, places = everybody.unbind(1)
+    finite, together = bool(torch.isfinite(losses).all()), bool((places == places[0]).all())
+    if finite and together and float(losses.max() - losses.min()) > APART * float(losses.abs().max()):
         raise RanksDiffer(
             f"the workers that hold parts of one network have the losses {', '.join(f'{one:g}' for one in losses)}; "
-            "they should be equal: some code reads the weight of a layer that is cut; leave that layer out of "
-            "strategy.partition.plan"
+            "they should be equal: some code reads the weight of a layer that is cut, which is to be left out of "
+            "strategy.partition.plan, or draws random numbers that differ between workers"
         )
     agreed = {
         "loss": float(losses[0]) if finite else math.nan,
         "ending": bool(ending.any()),
         "step_s": float(seconds.mean()),
+        "place": int(places.sum()),
     }
     return Vote(**{**vars(vote), **agreed, "requests": int(requests.max())})

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 from torch.optim import Optimizer
 
 from volary.errors import BadInput
-from volary.naming import loadable, plain_names, unwrapped
+from volary.naming import loadable, named_parameters, plain_names, unwrapped
 from volary.run.checkpoints import SHARED, Manifest, read
 from volary.train.own.model.contents import as_one
 from volary.train.own.model.model_average import ModelAverage
+from volary.train.own.parts.cut_optimizer import take_up
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
+from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.rank_state import PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import StateContent, unpacked
@@ -28,11 +31,14 @@ if TYPE_CHECKING:
 
     from volary.train.own.loop_feed import LoopFeed
     from volary.train.own.model.share import Share
+    from volary.train.own.parts.cut_model import CutModel
     from volary.train.recording.recorder import Recorder
     from volary.train.state.held import Savable
 
 MODEL = "model"  # saved under this name, a network is what `volary export` writes
 _SERVED = {"served": True}  # in the place of a network's state, which servers write
+_WEIGHTS = {"weights": True}  # likewise, which is in files of weights
+_PARTS = "parts"  # the settings of an optimiser, of whose state workers write parts
 _COUNTED = (
     "accepted: `for epoch in worker.epochs(n)` around them, or in a loop without epochs "
     "`batches = (batch for _ in worker.epochs(n) for batch in worker.feed(loader))` and next(batches)"
@@ -56,6 +62,15 @@ class LoopSaver(Protocol):
     def save(self, parts: CheckpointParts) -> None:
         """Write one, on all workers; a full disk is a warning of the run."""
         ...
+
+
+class Distributed(Protocol):
+    """A distributed model. cut: if workers hold parts of it."""
+
+    model: nn.Module
+
+    @property
+    def cut(self) -> CutModel | None: ...
 
 
 @dataclass
@@ -90,7 +105,10 @@ class LoopPlace:
 
 
 class LoopCheckpoints:
-    """Saves one run's loop, and restores it. saver: None if no run is to be kept. on_servers: networks on servers."""
+    """Saves one run's loop, and restores it.
+
+    saver: None if no run is to be kept. on_servers: networks on servers. distributed: the models that workers have.
+    """
 
     def __init__(
         self,
@@ -98,8 +116,10 @@ class LoopCheckpoints:
         recorder: Recorder,
         share: Share,
         on_servers: Callable[[], Sequence[nn.Module]] = tuple,
+        distributed: Callable[[], Sequence[Distributed]] = tuple,
     ) -> None:
         self._saver, self._recorder, self._share, self._on_servers = saver, recorder, share, on_servers
+        self._distributed = distributed
         self._place = LoopPlace()
         self._strategies: list[StrategyState] = []
         self._names: list[str] | None = None  # as worker.restore was given them
@@ -181,7 +201,7 @@ class LoopCheckpoints:
         if together:
             load_weights(as_one(served), SavedWeights(saved.folder, saved.manifest))
         found = {
-            name: value if together and states[name] == _SERVED else _taken_up(name, value, states[name], saved)
+            name: value if together and states[name] == _SERVED else self._taken_up(name, value, states[name], saved)
             for name, value in named.items()
         }
         if saved.mine["generators"] is not None:
@@ -218,9 +238,22 @@ class LoopCheckpoints:
         alike = nn.Module | ModelAverage
         own = [name for name, value in named.items() if hasattr(value, "state_dict") and not isinstance(value, alike)]
         kept = {name: states[name] for name in own if updates_locally}
-        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas})
+        cut = self._cut(named.values())
+        files = partial(cut.files, named, self._saver.rank) if cut is not None else tuple
+        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas}, files)
 
-    def _write(self, saver: LoopSaver, states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    def _cut(self, values: Iterable[Any]) -> CutModel | None:
+        """The model that workers hold parts of, if it or an optimiser of it is among `values`."""
+        found = (one.cut for one in self._distributed() if one.cut is not None)
+        return next((cut for cut in found if any(cut.holds(value) for value in values)), None)
+
+    def _write(
+        self,
+        saver: LoopSaver,
+        states: Mapping[str, Any],
+        own: Mapping[str, Any],
+        kept: Callable[[], Iterable[tuple[str, Savable]]],
+    ) -> None:
         phase, place = self._recorder.phase, self._place
         self._recorder.begin_save()
         here = {
@@ -231,21 +264,52 @@ class LoopCheckpoints:
         }
         residuals = [one.rank_state() for one in self._strategies]
         mine = {**here, "generators": generators_state(), RESIDUALS: residuals, **own}
-        saver.save(CheckpointParts(lambda: mine, lambda: self._alike(states, here)))
+        saver.save(CheckpointParts(lambda: mine, lambda: self._alike(states, here), kept))
         self._recorder.enter(phase)
 
     def _alike(self, states: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Savable]]:
         named = dict(states)
-        if isinstance(weights := named.get(MODEL), _Weights):
+        if isinstance(weights := named.get(MODEL), _Weights) and _WEIGHTS not in named.values():
             yield WEIGHTS, weights_content(weights.tensors)
-            named[MODEL] = {"weights": True}
+            named[MODEL] = _WEIGHTS
         named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
         ways = [{**one.state(), "outer": one.outer.state()} for one in self._strategies]
         yield SHARED, StateContent({"named": named, "ways": ways, "place": here})
 
+    def _taken_up(self, name: str, value: Any, saved: Any, of: LoopState) -> Any:
+        """A value as it was saved: an object that has taken up its state, or the plain value."""
+        if "value" in saved:
+            return saved["value"]
+        if saved == _SERVED and isinstance(value, nn.Module):
+            load_weights(value, SavedWeights(of.folder, of.manifest))
+            return value
+        if not hasattr(value, "load_state_dict"):
+            kind = type(value).__name__
+            raise BadInput(
+                f"worker.restore: {name} was saved as a state_dict(), and is a {kind}, which cannot load one"
+            )
+        cut = self._cut([value])
+        if _PARTS in saved:
+            state = OptimizerState.read(of.folder, of.manifest)
+            if cut is not None:
+                cut.load_optimizer(value, saved[_PARTS], state)
+            else:
+                named = (pair for one in self._distributed() for pair in named_parameters(one.model))
+                take_up(value, saved[_PARTS], state, {id(parameter): name for name, parameter in named})
+        elif cut is not None and saved == _WEIGHTS:
+            cut.load(of.folder, of.manifest)
+        else:
+            state_dict = saved["state"] if saved != _WEIGHTS else _whole(SavedWeights(of.folder, of.manifest))
+            value.load_state_dict(loadable(value, state_dict) if isinstance(value, nn.Module) else state_dict)
+        if isinstance(value, Optimizer):
+            value._opt_called = True  # type: ignore[attr-defined]  # in an earlier attempt: schedules ask, and warn
+        return value
+
     def _state_of(self, name: str, value: Any) -> Any:
         if any(unwrapped(value) is unwrapped(one) for one in self._on_servers()):
             return _SERVED
+        if (cut := self._cut([value])) is not None:
+            return _WEIGHTS if isinstance(value, nn.Module) else {_PARTS: cut.settings_of(value)}
         if isinstance(value, nn.Module):
             state = value.state_dict()
             if all(isinstance(one, nn.Module | nn.Parameter) or hasattr(one, "dtype") for one in state.values()):
@@ -280,11 +344,7 @@ class LoopCheckpoints:
         else:  # of an earlier version
             mine = states[0] or unpacked(path / rank_file(0), path / rank_file(0)) | {"generators": None}
         residuals = [state[RESIDUALS] for state in states if state]
-        named = dict(shared["named"])
-        if named.get(MODEL) == {"weights": True}:
-            weights = SavedWeights(path, manifest)
-            named[MODEL] = {"state": {name: weights.whole(name) for name in weights}}
-        return LoopState(manifest, path, named, shared["ways"], mine, residuals)
+        return LoopState(manifest, path, shared["named"], shared["ways"], mine, residuals)
 
 
 @dataclass(frozen=True)
@@ -294,20 +354,8 @@ class _Weights:
     tensors: Mapping[str, Any]
 
 
-def _taken_up(name: str, value: Any, saved: Any, of: LoopState) -> Any:
-    """A value as it was saved: an object that has taken up its state, or the plain value."""
-    if "value" in saved:
-        return saved["value"]
-    if saved == _SERVED and isinstance(value, nn.Module):
-        load_weights(value, SavedWeights(of.folder, of.manifest))
-        return value
-    if not hasattr(value, "load_state_dict"):
-        kind = type(value).__name__
-        raise BadInput(f"worker.restore: {name} was saved as a state_dict(), and is a {kind}, which cannot load one")
-    value.load_state_dict(loadable(value, saved["state"]) if isinstance(value, nn.Module) else saved["state"])
-    if isinstance(value, Optimizer):
-        value._opt_called = True  # type: ignore[attr-defined]  # in an earlier attempt: schedules ask, and warn
-    return value
+def _whole(weights: SavedWeights) -> dict[str, Any]:
+    return {name: weights.whole(name) for name in weights}
 
 
 def _listed(names: list[str]) -> str:

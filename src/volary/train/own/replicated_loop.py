@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from volary.train.state.drafts import Drafts
 
 
+OVER_SAMPLES = ("mean", "sum", "metric", "evaluate")  # calls that count a sample once, however many workers have it
+
+
 class ReplicatedLoop:
     """See `LoopBackend`. group: of all workers. drafts: of checkpoints; None where there is no run to keep."""
 
@@ -56,15 +59,18 @@ class ReplicatedLoop:
     ) -> None:
         self.rank, self.size = group.rank, group.size
         self._script, self._group, self._recorder, self._device = script, group, recorder, device
-        self._share = Share(1 / group.size)
+        self._mesh = script.strategy.partition.mesh(group.size)
+        self._share = Share(1 / self._mesh.shares)
         self._saver = None if drafts is None else GroupSaver(drafts, group, recorder, self._gather_apart)
-        self.checkpoints = LoopCheckpoints(self._saver, recorder, self._share)
-        self._run = LoopRun(script.strategy, self._share, recorder, pulse)
+        self.checkpoints = LoopCheckpoints(self._saver, recorder, self._share, distributed=lambda: self._models)
+        together = partial(called_by_all, self, recorder)
+        self._run = LoopRun(script.strategy, self._share, recorder, pulse, together)
         self._fed: list[tuple[tuple[Any, int | None, bool | None], LoopFeed]] = []
         self._models: list[LoopModel] = []
-        self._first = FirstSteps(recorder) if self.size > 1 else None
+        self._first = FirstSteps(recorder) if self._mesh.shares > 1 else None
         self._weighing = Weighing(recorder, self._group_to_weigh)
         self._for_calls: Group | None = None  # for calls that all workers make between steps, from the first one on
+        self._for_samples: Group | None = None  # likewise, of workers that have samples of their own
         self._hooks: OptimizerHooks[LoopModel] | None = None
         self._watch: LossWatch | None = None
         self._gathered = itertools.count(1)
@@ -85,6 +91,9 @@ class ReplicatedLoop:
     ) -> None:
         for model in models:
             self._distribute(model, passes, summed, _optimizer_of(model, optimizers) if early else None)
+        for one in self._models:
+            if one.cut is not None:
+                one.cut.hold(optimizers)
         if self._watch is None and self.size > 1 and not summed and self._script.strategy.consistency.equal:
             self._watch = LossWatch(self._recorder, lambda: None if self._share.weighed else self._share.samples)
 
@@ -99,6 +108,11 @@ class ReplicatedLoop:
                 "given before"
             )
         strategy = self._script.strategy
+        if known[0].cut is not None:
+            raise SettingError(
+                f"worker.average: with partition={known[0].cut.partition} workers hold parts of the network; accepted: "
+                "partition=data or sharded"
+            )
         if self._replicas_differ:
             raise SettingError(
                 "worker.average: workers' parameters differ at all times, so that there are no weights of all workers "
@@ -128,7 +142,7 @@ class ReplicatedLoop:
             if known is data and how == [batch_size, shuffle]:
                 return feed
         alike = partial(of_first, together=partial(called_by_all, self, self._recorder))
-        share = self._script.strategy.partition.mesh(self.size).samples(self.rank)
+        share = self._mesh.samples(self.rank)
         among = Among(share, alike if self.size > 1 else None, self._have_batch_norm)
         kept = shared(data, batch_size, shuffle, among)
         size = getattr(kept.loader, "batch_size", None)
@@ -145,7 +159,11 @@ class ReplicatedLoop:
     def peers(self, called: str) -> Group:
         if self._for_calls is None:
             self._for_calls = self._group_of_all() if self.size > 1 else self._group
-        return self._for_calls
+        if called not in OVER_SAMPLES or self._mesh.shares == self.size:
+            return self._for_calls
+        if self._for_samples is None:
+            self._for_samples = self._group_of_samples()
+        return self._for_samples
 
     @contextmanager
     def consensus(self, called: str) -> Iterator[None]:
@@ -165,6 +183,8 @@ class ReplicatedLoop:
         found = self.checkpoints.restore(state)
         for number, model in enumerate(self._models):
             model.restore_rank(self.checkpoints.replica(number))
+            if model.cut is not None:
+                model.cut.draw_alike(self.peers("restore"))
         return found
 
     def save(self, state: dict[str, Any]) -> None:
@@ -201,9 +221,13 @@ class ReplicatedLoop:
         """All workers, over connections of their own."""
         return self._group.divided([list(range(self.size))])
 
+    def _group_of_samples(self) -> Group:
+        """Workers that have samples of their own, over connections of their own: of those with the same ones, one."""
+        return self._group.divided(self._mesh.with_samples)
+
     def _group_to_weigh(self) -> Group:
         with called_by_all(self, self._recorder, "weigh"):
-            return self._group_of_all() if self.size > 1 else self._group
+            return self._group_of_samples() if self.size > 1 else self._group
 
     def _gather_apart(self, value: Any) -> list[Any]:
         """Over the bulletin: a rank that saves while another is in a step must not mix with its exchange."""
@@ -222,10 +246,11 @@ class ReplicatedLoop:
             model.follow()
 
     def _distribute(self, model: nn.Module, passes: int, summed: bool, early: Optimizer | None) -> None:
-        if self._models and self._replicas_differ:
+        if self._models and (self._replicas_differ or self._models[0].cut is not None):
+            why = "workers' parameters differ" if self._replicas_differ else "workers hold parts of the first one"
             raise BadInput(
-                "worker.distribute was given a second model, or one again, and workers' parameters differ; accepted: "
-                "one model, once, as torch.nn.ModuleList([first, second])"
+                f"worker.distribute was given a second model, or one again, and {why}; accepted: one model, once, as "
+                "torch.nn.ModuleList([first, second])"
             )
         known = next((one for one in self._models if one.model is model), None)
         if known is not None:

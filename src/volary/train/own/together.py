@@ -43,7 +43,7 @@ def called_by_all(loop: HasPeers, recorder: Recorder, call: str, size: int = 0) 
 
 
 _ALONE = ""  # the name of a figure that is the only one
-CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save", "weigh", "metric")
+CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save", "weigh", "metric", "state_dict")
 
 
 def require_same(call: str, size: int, group: Group) -> None:
@@ -117,22 +117,25 @@ def evaluated(
     recorder: Recorder,
     agreeing: Callable[[], AbstractContextManager[Group]],
     weighed: Callable[[], float | None],
+    *,
+    all_of_them: bool = False,
 ) -> Any:
     """The mean over all samples of what `function` finds, a mean over each batch: a number, or several by name.
 
     Models are in evaluation mode meanwhile. agreeing: around what all workers do together. weighed: what the newest
-    mean is over, if `function` has said it. A collective call.
+    mean is over, if `function` has said it. all_of_them: one without samples of a batch goes through `function`, too,
+    as the others cannot without it. A collective call.
     """
     sums: dict[str, float] = {}
     counted = 0.0
     with _evaluating(models), torch.no_grad():
         for part in shared.epoch(0):
             recorder.enter("evaluate")
-            if not part.samples:
+            if not part.samples and not all_of_them:
                 continue
             found = function(moved(part.batch, device))
             count = weighed()
-            if count is None:
+            if count is None or not part.samples:
                 count = part.samples
             for name, value in (found if isinstance(found, Mapping) else {_ALONE: found}).items():
                 sums[name] = sums.get(name, 0.0) + (float(value) * count if count else 0.0)

@@ -16,6 +16,7 @@ from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.network.operations.sync_norm import has_batch_norm
+from volary.session.fitting import in_parts
 from volary.sharding.groups import leads
 from volary.train.averages.ema import Ema
 from volary.train.own import measured, together
@@ -66,8 +67,10 @@ class Worker:
         accumulate gradients; the last one waits for the others. loss: "sum" if it is a sum over the batch's samples, as
         gradients are then. early_update: nothing between `backward` and the next forward looks at gradients or
         parameters, so that updates may come under that forward; clip with `clip_grad_norm_`. None: as settings say. A
-        model that is given again is distributed as it is now. Raises BadInput for what cannot be distributed,
-        RanksDiffer if shapes differ, and Stopped out of `optimizer.step()` when the run is asked to end.
+        model that is given again is distributed as it is now. If workers hold parts of a model, its optimisers are
+        named here, too; its and their states are whole, and all workers ask for them together. Raises BadInput for what
+        cannot be distributed, RanksDiffer if shapes differ, and Stopped out of `optimizer.step()` when the run is asked
+        to end.
         """
         given = [one for part in parts for one in (part if isinstance(part, list | tuple) else [part])]
         for one in given:
@@ -222,7 +225,16 @@ class Worker:
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         models, recorder = self._loop.models, self._recorder
         with self._loop.consensus("evaluate"), self._in_evaluation():
-            return together.evaluated(function, held_out, models, self.device, recorder, agreeing, self._take_weighed)
+            return together.evaluated(
+                function,
+                held_out,
+                models,
+                self.device,
+                recorder,
+                agreeing,
+                self._take_weighed,
+                all_of_them=in_parts(self._script.strategy),
+            )
 
     @contextmanager
     def _in_evaluation(self) -> Iterator[None]:

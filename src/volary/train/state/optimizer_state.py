@@ -14,8 +14,8 @@ from volary.exchange.gradients.plan import laid_out_as
 from volary.naming import named_parameters
 from volary.sharding.blocks import TensorBlock
 from volary.sharding.ranges import Range
-from volary.train.state.state_file import unpacked
-from volary.train.state.weights import SavedWeights, load_weights
+from volary.train.state.state_file import StateContent, unpacked
+from volary.train.state.weights import SavedWeights, load_weights, weights_content, weights_file, weights_of
 from volary.train.update.averaging import AVERAGE
 from volary.train.update.optimizer_rule import PartState
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.run.checkpoints import Manifest
+    from volary.sharding.holdings import Holdings
+    from volary.train.state.held import Savable
 
 OPTIMIZER = "optimizer.pt"  # what one process writes that updates all parameters
 OUTER = "outer.pt"  # likewise, of the outer rule of local steps
@@ -127,6 +129,27 @@ class OptimizerState:
             whole = self.of(Range(name, 0, prod(block.shape)))
             each = {key: block.taken_from(entry.view(block.shape)).flatten() for key, entry in whole.each.items()}
             yield PartState(own, each, whole.whole)
+
+
+def part_files(
+    module: nn.Module, holdings: Holdings, rank: int, rules: Iterable[tuple[str, Any]]
+) -> Iterator[tuple[str, Savable]]:
+    """Yield the files, by name, of what this `rank` owns of `module`.
+
+    rules: what an optimiser remembers of the tensors that it keeps, in plain values, by the name of the file that one
+    process would write.
+    """
+    writer, owned = f"worker-{rank}", {block.name for block in holdings.writes}
+    tensors = weights_of(module)
+    uncut = {name for name in tensors if name not in holdings.blocks and holdings.writes_uncut}
+    blocks = {holdings.blocks[name]: tensors[name] for name in owned}
+    if not uncut and not blocks:
+        return
+    yield weights_file(writer), weights_content({name: tensors[name] for name in uncut}, blocks=blocks)
+    for file, plain in rules:
+        if plain:
+            state = OptimizerState.from_plain(plain).cut(holdings.blocks).of_names(uncut | owned)
+            yield optimizer_file(writer, file), StateContent(state.plain())
 
 
 def load_checkpoint(module: nn.Module, folder: Path, manifest: Manifest, *, average: bool) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from volary.train.strategies.contribution import StepSettings
     from volary.train.strategies.strategy_state import StrategyState
     from volary.train.trial import TrialResult
+    from volary.train.update.by_slices import UpdateBySlices
     from volary.train.update.update import Update
 
 
@@ -52,7 +53,11 @@ class RankPart:
         planned = from_leader(
             group.bulletin, "partition", lambda: partition.planned(model.module, group.size, model.some_inputs)
         )
-        part = replace(partition, **planned).part(model.module, group.rank, group.size)
+        return cls.of(replace(partition, **planned).part(model.module, group.rank, group.size), group)
+
+    @classmethod
+    def of(cls, part: Part, group: Group) -> RankPart:
+        """This rank's `part`, which it joins. A collective call."""
         mesh = part.holdings.mesh
         replicas, layers = group.along(mesh, *SAMPLES), None
         if part.join is not None:  # which communicates while another thread sends what replicas exchange
@@ -87,17 +92,29 @@ class RankPart:
         return partial(compare_replicas, self.part.module, group=group, holdings=self.part.holdings)
 
     def replica(
-        self, strategy: Strategy, recorder: Recorder, update: Update, state: StrategyState, steps: StepSettings
+        self,
+        strategy: Strategy,
+        recorder: Recorder,
+        update: Update | None,
+        state: StrategyState,
+        steps: StepSettings,
+        early: UpdateBySlices | None = None,
     ) -> Voting:
-        """What exchanges with the replicas, and updates this part. A collective call. Raises as `build_strategy`."""
+        """What exchanges with the replicas, and updates this part. A collective call. Raises as `build_strategy`.
+
+        update, early: as of that.
+        """
         if self.layers is not None:
             if isinstance(self.layers, LayerGroup):
                 self.layers.waiting = recorder.waiting
-            update.hold_parts(self.part.holdings, self.layers)
+            if update is not None:
+                update.hold_parts(self.part.holdings, self.layers)
         if self.part.told and self.everyone.leads:
             recorder.note(**self.part.told)
             recorder.event("exchange", **self.part.told)
-        own = build_strategy(strategy, self.part, recorder, self.replicas, update, state=state, steps=steps)
+        own = build_strategy(
+            strategy, self.part, recorder, self.replicas, update, state=state, steps=steps, early=early
+        )
         return own if self.layers is None else InParts(own, self.layers, as_one=self.replicas.size < self.everyone.size)
 
 

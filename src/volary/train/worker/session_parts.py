@@ -12,7 +12,7 @@ from volary.sharding.groups import LEADER
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.agreement.votes import Agreed
 from volary.train.recovery.kept_state import KeptState
-from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, optimizer_file
+from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, optimizer_file, part_files
 from volary.train.state.rank_state import HELD, PRECISION, STREAMS, PerWorkerState, rank_states, states_of_all
 from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
 from volary.train.state.seeds import generators_state, restore_generators
@@ -159,15 +159,8 @@ class SessionParts:
             if holdings.owned:
                 yield optimizer_file(writer) if holdings.in_shares else OPTIMIZER, StateContent(self._update.state())
             return
-        tensors, owned = weights_of(self._module), {block.name for block in holdings.writes}
-        uncut = {name for name in tensors if name not in holdings.blocks and holdings.writes_uncut}
-        blocks = {holdings.blocks[name]: tensors[name] for name in owned}
-        if uncut or blocks:
-            yield weights_file(writer), weights_content({name: tensors[name] for name in uncut}, blocks=blocks)
-            for file, rule in ((OPTIMIZER, self._update), (OUTER, self._parts[_OUTER])):
-                if plain := rule.state():
-                    state = OptimizerState.from_plain(plain).cut(holdings.blocks).of_names(uncut | owned)
-                    yield optimizer_file(writer, file), StateContent(state.plain())
+        rules = ((OPTIMIZER, self._update), (OUTER, self._parts[_OUTER]))
+        yield from part_files(self._module, holdings, self._saver.rank, ((file, rule.state()) for file, rule in rules))
 
     def _restore(self, manifest: Manifest, folder: Path) -> None:
         holdings, parts = self._holdings, {"update": self._update, **self._parts}

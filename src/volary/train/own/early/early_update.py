@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from volary.errors import SettingError
 from volary.sharding.ranges import Range
 from volary.train.agreement.gathered_state import gathered
-from volary.train.served.server.loop_optimizer import ELEMENTWISE, by_group, groups_among, plain
+from volary.train.served.server.loop_optimizer import by_group, groups_among, is_elementwise, plain
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.by_slices import by_number
 from volary.train.update.optimizer_rule import OptimizerRule, SliceOptimizer, state_as
@@ -61,10 +59,8 @@ class EarlyUpdate:
 
     @property
     def why_whole(self) -> str:
-        kind = type(self.optimizer)
-        known = kind.__name__ in ELEMENTWISE and kind is getattr(torch.optim, kind.__name__, None)
-        if not known and not getattr(kind, "elementwise", False):
-            return f"nothing says that {kind.__name__} updates each value on its own"
+        if not is_elementwise(self.optimizer):
+            return f"nothing says that {type(self.optimizer).__name__} updates each value on its own"
         if self._sparse:
             return "it has layers with sparse gradients, which are made of all values"
         missing = [name for name in self._trained if name not in self._group_of]

@@ -9,6 +9,7 @@ from volary.comm.groups.blocking import gather
 from volary.consistency._base import Push
 from volary.errors import BadInput
 from volary.network.operations.sync_norm import NormPeers, synchronise
+from volary.session.fitting import PARTITION, in_parts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -30,6 +31,11 @@ def synchronise_norms(
         raise BadInput(
             "worker.sync_batch_norm: with this consistency workers' models differ, so that their batches are not one; "
             "accepted: consistency=bsp, or no such call"
+        )
+    if in_parts(strategy):
+        raise BadInput(
+            f"worker.sync_batch_norm: with partition={PARTITION.name_of(type(strategy.partition))} workers hold parts "
+            "of one model; accepted: partition=data or sharded, or no such call"
         )
     if strategy.workers == 1:
         return

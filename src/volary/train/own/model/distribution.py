@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
 from volary.exchange.gradients.accumulation_hooks import before_bucket
 from volary.naming import named_parameters
-from volary.train.agreement.first_state import DeferredTensors, agree_on_network
+from volary.train.agreement.first_state import DeferredTensors
 from volary.train.own.early.early_steps import EarlySteps
 from volary.train.own.early.early_update import EarlyUpdate
 from volary.train.own.model.batch_norms import synchronise_norms
 from volary.train.own.model.contents import Contents
 from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.held_gradients import HeldGradients
+from volary.train.own.parts.joining import joined
 from volary.train.own.rank_copy import RankCopy
 from volary.train.state.seeds import kept_generators
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.contribution import StepSettings
-from volary.train.strategies.strategy import build_strategy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,19 +31,22 @@ if TYPE_CHECKING:
     from volary.session.spec import Strategy
     from volary.train.member.pulse import EndWatch
     from volary.train.own.model.share import Share
+    from volary.train.own.parts.cut_model import CutModel
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState
+    from volary.train.worker.rank_part import RankPart
 
 
 @dataclass(frozen=True)
 class LoopRun:
-    """What all models of a worker have in common."""
+    """What all models of a worker have in common. together: see `volary.train.own.parts.whole_tensors.WholeTensors`."""
 
     settings: Strategy
     share: Share
     recorder: Recorder
     pulse: EndWatch
+    together: Callable[[str, int], AbstractContextManager[Group]]
 
     def sync_batch_norm(self, model: nn.Module, apart: Callable[[], Group]) -> None:
         """See `Worker.sync_batch_norm`. apart: makes a group of all workers that nothing else uses. Raises BadInput."""
@@ -67,13 +70,18 @@ class ModelCallbacks:
 
 @dataclass(frozen=True)
 class Distribution:
-    """From one `distribute` to the next. early: if updates are made as sums arrive. own_copy: if parameters differ."""
+    """From one `distribute` to the next. early: if updates are made as sums arrive. own_copy: if parameters differ.
+
+    cut: if workers hold parts of the model.
+    """
 
     contents: Contents
+    rank: RankPart
     strategy: Voting
     held: HeldGradients
     early: EarlySteps | None
     own_copy: RankCopy | None
+    cut: CutModel | None
     hooks: ExitStack
 
     def close(self) -> None:
@@ -84,6 +92,8 @@ class Distribution:
         self.strategy.close()
         if self.early is not None:
             self.early.close()
+        if self.cut is not None:
+            self.cut.close()
 
 
 def distribute(
@@ -98,13 +108,13 @@ def distribute(
 ) -> Distribution:
     """Have all workers of `group` begin with the same model, as it is now on the first. A collective call.
 
-    beside, passes, state, early: as of `LoopModel`. Raises what `build_strategy` raises.
+    beside, passes, state, early: as of `LoopModel`. Raises what `build_strategy` raises, and SettingError for a model
+    that cannot be cut as settings say.
     """
     settings, recorder = run.settings, run.recorder
     recorder.enter("exchange")
-    contents = Contents(model)
-    part = settings.partition.part(model, group.rank, group.size)
-    update = None
+    rank, cut = joined(model, run, group, callbacks.weight, early=early is not None)
+    contents, part, update = Contents(model), rank.part, None
     if early is not None and group.size > 1:
         shared_with, sparse = beside if part.holdings.in_shares else None, bool(contents.sparse)
         trained = {name: one for name, one in named_parameters(model) if one.requires_grad}
@@ -115,8 +125,7 @@ def distribute(
             hooks.callback(before_bucket(one, callbacks.reached).remove)
         steps = StepSettings(passes=passes, weight=callbacks.weight, samples=lambda: run.share.seen)
         with kept_generators():
-            agree_on_network(model, group)
-            strategy = build_strategy(settings, part, recorder, group, None, state=state, steps=steps, early=update)
+            strategy = rank.replica(settings, recorder, None, state, steps, update)
             strategy.start(DeferredTensors())
         behind = getattr(settings.exchange, "behind", False)
         early_steps = EarlySteps(model, update, strategy, behind=behind) if update else None
@@ -125,4 +134,4 @@ def distribute(
         if isinstance(strategy, Adapting) and settings.codec.chooses and not state.representations:
             hooks.callback(choose_with_first_forward(model, strategy, passes, recorder).remove)
         recorder.enter("between steps")
-        return Distribution(contents, strategy, held, early_steps, own_copy, hooks.pop_all())
+        return Distribution(contents, rank, strategy, held, early_steps, own_copy, cut, hooks.pop_all())

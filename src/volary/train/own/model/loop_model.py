@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.train.own.model.model_average import ModelAverage
+    from volary.train.own.parts.cut_model import CutModel
     from volary.train.strategies.strategy_state import StrategyState
 
 
@@ -63,10 +64,20 @@ class LoopModel:
         self.period = AveragingPeriod(self._consistency, run.share, lambda: run.recorder.step)
         self._passed = 0  # backward passes that have not been agreed on
         self._made = 0  # backward passes since a step
-        self._in_backward = self._agreed = False
+        self._in_backward = self._agreed = self._in_step = False
         self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
         self._state, self._versions = state, count()
         self._distribute()
+
+    @property
+    def cut(self) -> CutModel | None:
+        """What workers that hold parts of the model do because of it; None: each has all."""
+        return self._now.cut
+
+    @property
+    def replicas(self) -> Group:
+        """The workers that have samples of their own, this one among them."""
+        return self._now.rank.replicas
 
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self.contents
@@ -85,6 +96,8 @@ class LoopModel:
             raise SettingError(f"{changed} since the step's first backward; accepted: such changes between two steps")
         if not self._consistency.equal:
             raise SettingError(f"{changed}, and workers' parameters differ; accepted: a model that stays as it is")
+        if self.cut is not None:
+            raise SettingError(f"{changed}, and workers hold parts of it; accepted: a model that stays as it is")
         self._run.recorder.event("warning", text=f"{changed}; the model was distributed anew")
         self.again()
 
@@ -120,6 +133,11 @@ class LoopModel:
         if self._early is not None and self._early.updates_on_arrival:
             self._now.held.put_placeholders()
             return self._early.clip(parameters, max_norm, kind)
+        if self.cut is not None:
+            self.cut.uncover()
+            norm = self.cut.clip(parameters, max_norm, kind)
+            self.cut.cover()
+            return norm
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
 
     def before(self, optimizer: Optimizer, *, closing: bool, top_level: bool) -> None:
@@ -128,6 +146,7 @@ class LoopModel:
         top_level: no other optimiser has called its step.
         """
         self._remove_placeholders()
+        self._in_step = True
         for average in self.averages:
             average.refuse_applied("optimizer.step()")
         if self._in_backward:
@@ -142,6 +161,9 @@ class LoopModel:
         elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
             # fewer passes than were announced, or none that reached a parameter
             self._agree()
+        if self.cut is not None:
+            self.cut.require_held(optimizer)
+            self.cut.uncover()
         if self._early is not None:
             self._early.refuse_other(optimizer)
         for average in self.averages:
@@ -150,6 +172,7 @@ class LoopModel:
     def after(self, optimizer: Optimizer, *, top_level: bool) -> None:
         """The optimiser has stepped. top_level: no other optimiser has called its step."""
         self._stepped.add(id(optimizer))
+        self._in_step = False
         if self._group.size > 1 and self._run.settings.replicas_equal and not self.period.updates:
             self.agreement.see(optimizer)
         self._made = 0
@@ -167,7 +190,7 @@ class LoopModel:
         if self._group.size > 1 and self._run.settings.replicas_equal and not self.period.under_way:
             self.settle()
             with self._run.recorder.called("the comparison of replicas"):
-                compare_replicas(self.model, step, self._group)
+                compare_replicas(self.model, step, self._group, self._now.rank.part.holdings)
 
     def settle(self) -> None:
         """Wait for all updates, and for the means of workers' own, unless a period of these is under way."""
@@ -254,6 +277,8 @@ class LoopModel:
         if not self._in_backward:
             self._in_backward = True
             self._run.recorder.enter_step("backward")
+            if self.cut is not None:
+                self.cut.uncover()
             self._hear()
             if self._early is not None and self._early.updates_on_arrival:
                 self._early.begin_pass()
@@ -265,7 +290,7 @@ class LoopModel:
             torch.autograd.Variable._execution_engine.queue_callback(self._passed_backward)
 
     def _keep_agreed(self, first: Tensor) -> None:
-        exchanged = self._group.size > 1 and not self.period.updates
+        exchanged = self._exchanges and not self.period.updates
         if self._now.held.reached(first, agreed=exchanged and self._made > 0 and not self._passed) and self._summed:
             raise SettingError(
                 "backward() was called again before optimizer.step(), and gradients of the calls before are summed "
@@ -285,7 +310,7 @@ class LoopModel:
         if not self.period.updates:
             if agrees:
                 self._agree()
-            if self._group.size > 1 and (self.updates_on_arrival or not agrees):
+            if self._exchanges and (self.updates_on_arrival or not agrees):
                 self._now.held.put_placeholders()
         self._run.recorder.enter("forward")
 
@@ -305,8 +330,15 @@ class LoopModel:
             self._agree()
             self._run.recorder.enter("forward")
 
+    @property
+    def _exchanges(self) -> bool:
+        """Whether other workers have samples of their own."""
+        return self.replicas.size > 1
+
     def _agree(self) -> None:
         self._remove_placeholders()
+        if self.cut is not None:
+            self.cut.uncover()
         codec = self._run.settings.codec
         if not self._run.share.total and codec.at(0) != codec:
             raise SettingError(
@@ -325,6 +357,8 @@ class LoopModel:
                 parameter.grad = _of_few_rows(parameter.grad)
         self._now.held.agreed()
         self._share_buffers()
+        if self.cut is not None and not self._in_step:
+            self.cut.cover()
 
     def _remove_placeholders(self) -> None:
         if cleared := self._now.held.remove_placeholders():

@@ -44,7 +44,7 @@ class LoopSteps:
     ) -> None:
         self._compare, self._look = compare, look
         self._histograms = LoopHistograms(models, recorder) if group.leads else None
-        self._models, self._group, self._share, self._recorder = models, group, share, recorder
+        self._models, self._share, self._recorder = models, share, recorder
         self._first = first
         self._lead: Optimizer | None = None
         self._others = set[int]()  # that have stepped since the first did
@@ -75,11 +75,12 @@ class LoopSteps:
 
     def whole_loss(self, loss: Any, models: Sequence[LoopModel]) -> Any:
         """What the optimiser does next must not differ between workers."""
-        if loss is None or self._group.size == 1:
+        group = models[0].replicas
+        if loss is None or group.size == 1:
             return loss
         weight, whole = models[0].weight(), torch.as_tensor(loss).detach().clone()
         whole = whole * weight if weight else torch.zeros_like(whole)  # it may be no number where nothing counts
-        add_up(whole, self._group)
+        add_up(whole, group)
         return whole if isinstance(loss, torch.Tensor) else whole.item()
 
     def _end_step(self, optimizer: Optimizer, models: Sequence[LoopModel]) -> None:

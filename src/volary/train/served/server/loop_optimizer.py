@@ -23,6 +23,13 @@ ELEMENTWISE = {"ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam"
 KINDS = ELEMENTWISE | {"Adafactor", "Muon"}  # these are given whole parameters
 
 
+def is_elementwise(optimizer: Optimizer) -> bool:
+    """Whether it is known to update each value by its own gradient and state alone, as a class of a user's may say."""
+    kind = type(optimizer)
+    known = kind.__name__ in ELEMENTWISE and kind is getattr(torch.optim, kind.__name__, None)
+    return known or bool(getattr(kind, "elementwise", False))
+
+
 class LoopOptimizer(msgspec.Struct, frozen=True):
     """kinds: a class of torch.optim, by group. groups: the settings. group_of: the group of each parameter, by name."""
 

@@ -1,0 +1,148 @@
+"""A model of a user's own loop of which each worker holds a part: what the loop does with it, and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from volary.errors import BadInput, SettingError
+from volary.naming import named_parameters, unwrapped
+from volary.session.fitting import PARTITION
+from volary.train.agreement.same_draws import same_draws
+from volary.train.own.model.contents import ids_of
+from volary.train.own.parts.covered_gradients import CoveredGradients
+from volary.train.own.parts.cut_optimizer import CutOptimizer, take_up
+from volary.train.own.parts.weighed_layers import weigh_errors
+from volary.train.own.parts.whole_tensors import WholeTensors, owners_of
+from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState, part_files
+from volary.train.state.weights import SavedWeights, load_weights
+from volary.train.update.part_norm import PartNorm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from volary.comm.groups.group import Group
+    from volary.comm.groups.layer_group import PartGroup
+    from volary.partition._base import Part, Partition
+    from volary.run.checkpoints import Manifest
+    from volary.train.own.model.share import Share
+    from volary.train.own.parts.whole_tensors import Together
+    from volary.train.state.held import Savable
+
+
+class CutModel:
+    """What is to be done with `part.module` because `layers`, the workers that hold it together, have parts of it.
+
+    share: of the newest batch. weight: the factor of this worker's gradients. together: see `WholeTensors`.
+    Its `state_dict()`, and that of an optimiser that it holds, is whole, and a collective call.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        part: Part,
+        layers: PartGroup,
+        share: Share,
+        weight: Callable[[], float],
+        together: Together,
+    ) -> None:
+        self.module, self.holdings, self._share = part.module, part.holdings, share
+        self.partition = PARTITION.name_of(type(partition))
+        self._named = dict(named_parameters(part.module))
+        self._names = {id(one): name for name, one in self._named.items()}
+        self._tensors, self._norm = WholeTensors(part.holdings, together), PartNorm(part.holdings, layers)
+        self._optimizers: list[CutOptimizer] = []
+        cut = {id(one): name for name, one in self._named.items() if name in part.holdings.blocks}
+        trained = [one for one in self._named.values() if id(one) in cut and one.requires_grad]
+        self._covered = CoveredGradients(trained, self._refuse_use)
+        self._hooks = ExitStack()
+        for layer, names in owners_of(part.module, cut).items():
+            hooks = self._tensors.follow(layer, names)
+            if part.holdings.mesh.hybrid > 1:
+                hooks += weigh_errors(layer, weight)
+            if part.holdings.mesh.shares < part.holdings.mesh.size:
+                hooks.append(layer.register_forward_pre_hook(self._require_fed))
+            for hook in hooks:
+                self._hooks.callback(hook.remove)
+
+    def hold(self, optimizers: Sequence[Optimizer]) -> None:
+        """Those of them that update the model do so in parts from now on. Raises SettingError as `CutOptimizer`."""
+        for one in optimizers:
+            if ids_of(one) & self._names.keys() and not self.holds(one):
+                self._optimizers.append(CutOptimizer(one, self._names, self._tensors))
+
+    def require_held(self, optimizer: Optimizer) -> None:
+        """Raise BadInput if an optimiser of the model is none of those that it holds."""
+        if not self.holds(optimizer):
+            raise BadInput(
+                f"{type(optimizer).__name__} updates a model that workers hold in parts (partition={self.partition}), "
+                "and worker.distribute was not given it; accepted: worker.distribute(model, optimizer)"
+            )
+
+    def draw_alike(self, group: Group) -> None:
+        """Let workers that learn from the same samples draw the same random numbers. A collective call of `group`."""
+        same_draws(group, self.holdings)
+
+    def cover(self) -> None:
+        """Gradients are agreed on: from now on the user's code must not take those of parts for whole ones."""
+        self._covered.cover()
+
+    def uncover(self) -> None:
+        """Let the gradients be seen again, with what a backward pass has added to them."""
+        self._covered.uncover()
+
+    def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
+        """See `volary.train.own.worker.Worker.clip_grad_norm_`; of gradients that are not covered."""
+        own = {self._names[id(one)]: one for one in parameters if id(one) in self._names}
+        norm = self._norm({name: one.grad for name, one in own.items() if one.grad is not None}, kind)
+        torch.nn.utils.clip_grads_with_norm_(own.values(), max_norm, norm)
+        return norm
+
+    def holds(self, value: Any) -> bool:
+        """Whether it is the model, or an optimiser of it."""
+        return unwrapped(value) is unwrapped(self.module) or any(one.optimizer is value for one in self._optimizers)
+
+    def files(self, named: Mapping[str, Any], rank: int) -> Iterator[tuple[str, Savable]]:
+        """This worker's files of a checkpoint of the model, and of its optimisers, as far as they are named."""
+        saved = [one for one in self._optimizers if any(value is one.optimizer for value in named.values())]
+        if saved or any(self.holds(value) for value in named.values()):
+            state = [part for one in saved for part in one.state().plain()]
+            yield from part_files(self.module, self.holdings, rank, [(OPTIMIZER, state)])
+
+    def settings_of(self, optimizer: Optimizer) -> dict[str, Any]:
+        """What all workers know alike of an optimiser that it holds."""
+        return next(one.settings() for one in self._optimizers if one.optimizer is optimizer)
+
+    def load(self, folder: Path, manifest: Manifest) -> None:
+        """Take this worker's part of the network that is saved there. Raises RunError."""
+        load_weights(self.module, SavedWeights(folder, manifest), self.holdings.blocks)
+
+    def load_optimizer(self, optimizer: Optimizer, settings: Any, state: OptimizerState) -> None:
+        """Take this worker's part of what an optimiser remembers of the network. Raises RunError."""
+        take_up(optimizer, settings, state.within(self.holdings.blocks), self._names)
+
+    def close(self) -> None:
+        """Let go of the model and its optimisers."""
+        self._hooks.close()
+        for one in self._optimizers:
+            one.close()
+
+    def _refuse_use(self) -> None:
+        raise SettingError(
+            "a gradient was used between backward() and optimizer.step(), and with "
+            f"partition={self.partition} a worker has those of its part of a layer alone; accepted: "
+            "worker.clip_grad_norm_(model, max_norm) to clip by the norm, or partition=data for anything else"
+        )
+
+    def _require_fed(self, layer: nn.Module, _inputs: Any) -> None:
+        if layer.training and torch.is_grad_enabled() and not self._share.total:
+            raise SettingError(
+                f"with partition={self.partition} workers learn from the same samples, and the loop does not get its "
+                "batches from worker.feed; accepted: worker.feed(loader)"
+            )

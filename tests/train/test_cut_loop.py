@@ -1,0 +1,225 @@
+"""Loops of one's own whose workers hold parts of layers: as on one worker, saved and resumed by any partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from _workers import joined
+from train import _own_loops
+from train._own_workers import worker_in
+from train.test_keeping import drafts
+from train.test_own_loop import ROUNDING, call
+from volary.errors import VolaryError
+from volary.run.checkpoints import Checkpoints
+from volary.session.script import Script
+from volary.train.own.worker import Worker
+from volary.train.recording.recorder import Recorder
+
+TENSOR, HYBRID = {"partition": "tensor"}, {"partition": "hybrid"}
+
+
+def network() -> nn.Sequential:
+    """Columns, a dropout of what they give, and rows; then a layer of which columns alone are cut."""
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 3)).double()
+
+
+def stepping(worker: Worker, *, samples: int = 23, passes: int = 1, clip: float | None = None) -> dict[str, Any]:
+    """24 steps of 4 samples, or half of two passes; whole states for its code, and what workers find together."""
+    model = network()
+    model[0].bias.requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    model, optimizer = worker.distribute(model, optimizer, passes=passes)
+    calls, norms, means = 0, [], []
+    for _ in range(4):
+        for inputs, targets in worker.feed(_own_loops.points(samples), batch_size=4):
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            (loss / passes).backward()
+            calls += 1
+            means.append(worker.mean(loss.detach()))
+            if calls % passes:
+                continue
+            if clip is not None:
+                norms.append(float(worker.clip_grad_norm_(model, clip)))
+            optimizer.step()
+            optimizer.zero_grad()
+    remembered = {str(place): entry["exp_avg"] for place, entry in optimizer.state_dict()["state"].items()}
+    right = worker.evaluate(lambda batch: (model(batch[0]).argmax(1) == batch[1]).double().mean(), held_out(), 3)
+    found = {"norms": norms, "means": means, "right": [right, float(worker.sum(len(targets)))]}
+    return {**model.state_dict(), **remembered, **{name: torch.tensor(one) for name, one in found.items()}}
+
+
+def held_out() -> torch.utils.data.TensorDataset:
+    return _own_loops.points(7)  # in batches of 3, 3 and 1
+
+
+LOOPS: dict[str, dict[str, Any]] = {
+    "clipping, and a last batch of one sample": {"samples": 25, "clip": 0.05},
+    "accumulating": {"passes": 2},
+}
+
+
+def looped(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for attempt, (name, settings) in enumerate(LOOPS.items()):
+        values, recorder = call(
+            lambda worker, of=settings: stepping(worker, **of), rank, world_size, attempt, strategy=strategy
+        )
+        found[name] = values | {"losses": torch.tensor([row.loss for row in recorder.rows])}
+    return found
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any], rounding: float = ROUNDING) -> None:
+    assert found.keys() == expected.keys()
+    for entry, tensor in expected.items():
+        torch.testing.assert_close(
+            found[entry], tensor, rtol=0, atol=rounding, msg=lambda text, entry=entry: f"{entry}: {text}"
+        )
+
+
+@pytest.mark.parametrize("strategy", [TENSOR, HYBRID], ids=["tensor", "hybrid"])
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_loops_whose_workers_hold_parts_of_layers_equal_one_worker(workers, world_size, strategy):
+    alone = looped(0, 1, {})
+    for found in workers(world_size, looped, strategy):
+        for name, expected in alone.items():
+            assert_same(found[name], expected)
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+def keeping(life: int, folder: str, strategy: dict[str, Any], dropped: float, die: int = -1) -> dict[str, Any]:
+    """Two epochs of four steps, saved after each: what it ends with; nothing if it dies after a step."""
+    group = joined(life)
+    script = Script(program="mine.py", strategy={"workers": group.size, **strategy})
+    recorder = Recorder(group.rank)
+    pulse = SimpleNamespace(asked_to_end=False)
+    worker = worker_in(script, group, recorder, pulse, drafts(Path(f"../{folder}"), recorder))
+    model, steps = network().insert(1, nn.Dropout(dropped)), 0
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    torch.manual_seed(5 + group.rank * (strategy == HYBRID))
+    model, optimizer = worker.distribute(model, optimizer)
+    try:
+        worker.restore(model=model, optimizer=optimizer)
+        for _ in worker.epochs(2):
+            for inputs, targets in worker.feed(_own_loops.points(16), batch_size=4):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(inputs), targets).backward()
+                optimizer.step()
+                steps += 1
+                if steps == die:
+                    raise Killed
+            worker.save(model=model, optimizer=optimizer)
+        remembered = {str(place): entry["exp_avg"] for place, entry in optimizer.state_dict()["state"].items()}
+        return {**model.state_dict(), **remembered}
+    except Killed:
+        return {}
+    finally:
+        worker.close()
+
+
+# who writes and who goes on, what is dropped, and how near the ends are: of other partitions others draw the masks
+WALKS = {
+    "tensor": (TENSOR, TENSOR, 0.25, 0.0),
+    "hybrid": (HYBRID, HYBRID, 0.25, 0.0),
+    "tensor to data": (TENSOR, {}, 0.0, ROUNDING),
+    "data to hybrid": ({}, HYBRID, 0.0, ROUNDING),
+}
+
+
+def resumed(_: int, world_size: int) -> dict[str, Any]:
+    """What comes of each run without a stop, and of the one that goes on from its first checkpoint."""
+    found: dict[str, Any] = {}
+    for number, (name, (writes, reads, dropped, _)) in enumerate(WALKS.items()):
+        whole = keeping(3 * number, f"{name} whole", writes, dropped)
+        keeping(3 * number + 1, name, writes, dropped, die=6)
+        found[name] = whole, keeping(3 * number + 2, name, reads, dropped)
+    files = Checkpoints(Path("../tensor whole")).path(8)
+    return found | {"files": sorted(one.name for one in files.iterdir() if one.name.startswith(("model", "optimizer")))}
+
+
+def test_who_holds_parts_writes_parts_and_every_partition_goes_on_from_them(workers):
+    for found in workers(2, resumed):
+        assert found["files"] == [
+            *("model-worker-0.safetensors", "model-worker-1.safetensors"),
+            *("optimizer-worker-0.pt", "optimizer-worker-1.pt"),
+        ], "nobody has written the whole network"
+        for name, (*_, rounding) in WALKS.items():
+            whole, again = found[name]
+            assert_same(again, whole, rounding)
+
+
+def learn(
+    worker: Worker,
+    between: Callable[[Any, Any], Any] = lambda *_: None,
+    make: Callable[[Any], Any] = lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    fed: bool = True,
+    named: bool = True,
+    early_update: bool | None = None,
+) -> None:
+    """One step. between: what the loop does before it."""
+    model = network()
+    optimizer = make(model.parameters())
+    worker.distribute(*[model, optimizer][: 1 + named], early_update=early_update)
+    data = _own_loops.points(4)
+    for inputs, targets in worker.feed(data, batch_size=4) if fed else torch.utils.data.DataLoader(data, 4):
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        between(worker, model)
+        optimizer.step()
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a gradient was used between backward() and optimizer.step(), and with partition=tensor a worker has those of its "
+    "part of a layer alone; accepted: worker.clip_grad_norm_(model, max_norm)": (
+        TENSOR,
+        {"between": lambda _, model: nn.utils.clip_grad_norm_(model.parameters(), 1.0)},
+    ),
+    "the loop does not get its batches from worker.feed; accepted: worker.feed(loader)": (TENSOR, {"fed": False}),
+    "nothing says that Adafactor updates each value on its own, and workers have parts of parameters": (
+        HYBRID,
+        {"make": torch.optim.Adafactor},
+    ),
+    "and worker.distribute was not given it; accepted: worker.distribute(model, optimizer)": (
+        HYBRID,
+        {"named": False},
+    ),
+    "workers hold parts of the first one; accepted: one model, once, as torch.nn.ModuleList": (
+        TENSOR,
+        {"between": lambda worker, _: worker.distribute(network())},
+    ),
+    "worker.average: with partition=hybrid workers hold parts of the network": (
+        HYBRID,
+        {"between": lambda worker, model: worker.average(model)},
+    ),
+    "early_update is true, and with partition=tensor each step updates parts of layers": (
+        TENSOR,
+        {"early_update": True},
+    ),
+}
+
+
+def mistaken(rank: int, world_size: int) -> list[str]:
+    found = []
+    for life, (strategy, how) in enumerate(MISTAKES.values()):
+        try:
+            call(lambda worker, how=how: learn(worker, **how), rank, world_size, life,
+                 strategy=strategy)  # fmt: skip
+        except VolaryError as error:
+            found.append(str(error))
+    return found
+
+
+def test_what_parts_do_not_allow_is_said_in_a_sentence_on_all_workers(workers):
+    for found in workers(2, mistaken):
+        assert len(found) == len(MISTAKES)
+        for said, expected in zip(found, MISTAKES, strict=True):
+            assert expected in said
