@@ -283,6 +283,66 @@ def test_elastic_lets_a_worker_begin_once_its_pull_before_is_an_update_and_waits
     assert run.begin(0) == [Contribution(0, 1)]
 
 
+def quorum(workers: int, grace: float = 0.0) -> Workers:
+    return Workers(model("local", quorum=2, grace=grace).closer(workers), workers)
+
+
+def test_a_round_closes_with_a_quorum_and_who_comes_later_is_in_the_next_and_goes_on_at_once():
+    run = quorum(3)
+    a, b, c = run.begin(0, 1, 2)
+    run.learn(a)
+    assert run.closer.next_clock(0, 0.0) is None  # it waits for the round that it is in
+    run.learn(b)
+    assert run.sums == [[0, 1]]
+    run.begin(0, 1)
+    assert run.closer.oldest(1) == 1
+    assert run.closer.next_clock(2, 0.0) is None  # it is not done
+    run.learn(c)
+    assert run.sums == [[0, 1]]
+    (c_next,) = run.begin(2)
+    run.learn(Contribution(0, 1))
+    assert run.sums == [[0, 1], [0, 2]]
+    assert run.steps[1].contributions == (Contribution(0, 1), Contribution(2, 0))
+    run.learn(c_next)
+    assert not any(step.dropped for step in run.steps)
+    assert all(step.whole for step in run.steps)
+
+
+def test_after_the_quorum_a_round_stays_open_for_a_share_of_the_time_that_that_took():
+    run = quorum(4, grace=0.5)
+    a, b, c, d = run.begin(0, 1, 2, 3)
+    run.tick(2.0)
+    run.learn(a, b)
+    run.tick(2.9)
+    run.learn(c)
+    assert run.steps == []
+    run.tick(3.0)
+    assert run.sums == [[0, 1, 2]]
+    run.begin(0, 1, 2)
+    run.learn(d, Contribution(1, 1))
+    assert len(run.steps) == 1
+    run.tick(3.4)
+    run.learn(Contribution(0, 1))
+    assert len(run.steps) == 1
+    run.tick(3.5)  # quorums took 2 and 0 seconds: a half of their median
+    assert run.sums == [[0, 1, 2], [0, 1, 3]]
+
+
+def test_a_round_waits_for_no_quorum_that_cannot_be():
+    run = quorum(3)
+    a, *_ = run.begin(0, 1, 2)
+    run.learn(a)
+    run.steps += run.closer.left(1, 0.0)
+    assert run.sums == []
+    run.steps += run.closer.left(2, 0.0)
+    assert run.sums == [[0]]
+    (a,) = run.begin(0)
+    run.computed(a, finite=False)
+    run.done(a)
+    assert run.sums == [[0], []]
+    assert run.steps[1].left_out == (a,)
+
+
 @pytest.mark.parametrize("name", ["bsp", "ssp", "backup"])
 @settings(max_examples=60, deadline=None)
 @given(order=st.lists(st.integers(0, 3), max_size=60), workers=st.integers(1, 4))

@@ -37,8 +37,10 @@ def bsp(random: Random) -> tuple[Case, Keeps]:
 
 
 def local(random: Random) -> tuple[Case, Keeps]:
-    """As bsp; a contribution is of a period's portions."""
+    """As bsp; a contribution is of a period's portions. With a quorum all may happen, and nothing is dropped."""
     period = random.randint(1, 4)
+    if random.random() < 0.4:
+        return _in_rounds(random, period)
     case = Case(model=LocalSgd(period=period), befall=_troubled, replicas=random.choice((1, 2)), share_not_finite=0.1)
 
     def keeps(run: Run) -> None:
@@ -117,6 +119,18 @@ def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | N
     promise.checkpoints_are_whole(history, len(run.slices))
     promise.replicas_agree(history, run.final())
     promise.the_end_is_saved(history)
+
+
+def _in_rounds(random: Random, period: int) -> tuple[Case, Keeps]:
+    workers = random.randint(2, 3)
+    model = LocalSgd(period=period, quorum=random.randint(1, workers), grace=random.choice((0.0, 0.2, 1.0)))
+
+    def keeps(run: Run) -> None:
+        promise.contributions_are(run.history, period)
+        promise.reads_see_their_own(run.history, but=1)
+        assert not run.history.dropped
+
+    return Case(model=model, workers=workers, befall=_deadly, replicas=random.choice((1, 2))), keeps
 
 
 def _clips(random: Random, share: float) -> dict[str, Any]:

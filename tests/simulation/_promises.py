@@ -105,11 +105,11 @@ def reads_see(history: History, staleness: int, *, exactly: bool = False) -> Non
             _keep(not exactly or must == seen, f"{read} sees more than it may: {seen - must}")
 
 
-def reads_see_their_own(history: History) -> None:
-    """A read sees all that its worker has contributed before, but for what is in no update."""
+def reads_see_their_own(history: History, but: int = 0) -> None:
+    """A read sees what its worker has contributed before, but for so many, the last ones, and what is in no update."""
     used = [*history.used()]
     for read in history.reads:
-        must = {each for each in used if each.worker == read.worker and each.clock < read.clock}
+        must = {each for each in used if each.worker == read.worker and each.clock < read.clock - but}
         for number, (_, value) in read.slices.items():
             _keep(must <= {*value}, f"{read} does not see {must - {*value}} in slice {number}")
 

@@ -122,6 +122,11 @@ class Consistency:
         """Whether a worker asks for parameters when backward begins, too: it reads whatever is there."""
         return False
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether a worker is given a contribution once the one before is done: only then it asks for parameters."""
+        return False
+
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
         """Make the rule of which contributions make an update, and when, for so many workers: here all of a step.
 

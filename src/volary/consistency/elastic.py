@@ -31,6 +31,7 @@ class Elastic(Consistency):
     equal = False
     elastic = True
     steals = True
+    in_turn = True
 
     def __post_init__(self) -> None:
         if self.period < 1:

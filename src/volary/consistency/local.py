@@ -2,17 +2,25 @@
 
 With a period of one step and plain SGD it equals `bsp`, to rounding. With an outer rule the mean of what workers have
 changed is a step of that rule: DiLoCo (Douillard et al. 2023, arXiv:2311.08105), block momentum (Chen and Huo 2016).
-With means after each step at first it is post-local SGD (Lin et al., ICLR 2020).
+With means after each step at first it is post-local SGD (Lin et al., ICLR 2020), with a quorum the rounds of Decoupled
+DiLoCo (Douillard et al. 2026, arXiv:2604.21428).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from math import inf
+from typing import TYPE_CHECKING, Annotated, Any
 
 from volary.consistency._base import Action, Consistency, Push
+from volary.consistency.closing.quorum import QuorumCloser
 from volary.errors import SettingError
 from volary.session.reading.choice import Choice
+
+if TYPE_CHECKING:
+    from volary.server.roster.closing import Closer
+
+GRACE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +34,8 @@ class LocalSgd(Consistency):
     most: int | None = None  # the longest period that it doubles to
     fragments: int = 1  # of layers, of which one after the other is exchanged, each once a period
     alpha: float = 0.0  # the share of its own that a worker keeps of a fragment that was exchanged
+    quorum: int | None = None  # workers with whose changes a mean is taken, over servers (default: all)
+    grace: float | None = None  # how much longer it stays open, as a share of what a quorum takes (default 0.2)
     outer: Annotated[Any, Choice("volary.train.optimizers", user=True)] | None = None  # steps by the mean of changes
 
     def __post_init__(self) -> None:
@@ -39,12 +49,28 @@ class LocalSgd(Consistency):
             raise SettingError(f"seconds is {self.seconds:g}; accepted: above 0")
         self._check_growth()
         self._check_fragments()
+        self._check_quorum()
         if not getattr(self.outer, "elementwise", True):  # a class of the user's own is looked at when it is loaded
             name = type(self.outer).__module__.rpartition(".")[2]
             raise SettingError(
                 f"outer is {name}, which needs whole parameters, and servers keep parts of them; accepted: one that "
                 "updates each value on its own, as sgd, adam or adagrad"
             )
+
+    @property
+    def needs_server(self) -> bool:
+        """If not all workers take part in each mean."""
+        return self.quorum is not None
+
+    elastic = steals = in_turn = needs_server
+
+    def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
+        """A mean of all, or of a quorum. Raises SettingError if that is above `workers`."""
+        if self.quorum is None:
+            return super().closer(workers, first, samples)
+        if self.quorum > workers:
+            raise SettingError(f"quorum is {self.quorum}; accepted: 1 to {workers}, the number of workers")
+        return QuorumCloser(first, self.quorum, GRACE if self.grace is None else self.grace)
 
     @property
     def equal(self) -> bool:
@@ -79,6 +105,21 @@ class LocalSgd(Consistency):
             raise SettingError(
                 f"most is {_shown(self.most)}, and the period doubles every {self.doubles} steps, without an end; "
                 f"accepted: the longest period that it doubles to, {self.period} or more steps"
+            )
+
+    def _check_quorum(self) -> None:
+        if self.quorum is None:
+            if self.grace is not None:
+                raise SettingError(f"grace is {self.grace:g}, which is of a quorum; accepted beside it: quorum")
+            return
+        if self.quorum < 1:
+            raise SettingError(f"quorum is {self.quorum}; accepted: 1 up to the number of workers")
+        if self.grace is not None and not 0 <= self.grace < inf:
+            raise SettingError(f"grace is {self.grace:g}; accepted: 0 or more, as a share of what a quorum takes")
+        if self.fragments > 1:
+            raise SettingError(
+                f"quorum is {self.quorum}, which is of servers, and fragments is {self.fragments}, of all-reduce; "
+                "accepted: one of the two"
             )
 
     def _check_fragments(self) -> None:

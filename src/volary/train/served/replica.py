@@ -58,7 +58,7 @@ class ServedReplica:
         held: Callable[[int, float], None],
     ) -> None:
         self._recorder, self._update, self._takes = recorder, pushes.update, pushes.wait
-        self._centre = pushes.centre
+        self._centre, self._in_turn = pushes.centre, strategy.consistency.in_turn
         self._fetch_every = strategy.consistency.fetch_every
         self._asks_ahead = strategy.consistency.asks_ahead
         memory, made = [_memory(plan, link[0]) for plan in layout.plans], pushes.made
@@ -172,8 +172,7 @@ class ServedReplica:
             self._begin_to_leave()
         self._name_missing(self._contributions.complete(share))
         self._learnt += 1
-        # the centre is wanted with this pull in it: which update that is the roster says with the next contribution
-        if self._learnt % self._fetch_every == 0 and self._centre is None:
+        if self._learnt % self._fetch_every == 0 and not self._in_turn:
             self._keeper.release(oldest)
 
     def postpone(self, oldest: int) -> None:
