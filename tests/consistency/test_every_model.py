@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from volary.consistency import ROOM
 from volary.consistency._base import Action, Consistency, Push
+from volary.errors import SettingError
 from volary.server.protocol.messages import Contribution
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -97,6 +98,28 @@ def test_what_workers_push_reaches_all_others_and_all_at_once_where_they_are_to_
         if model.equal:
             torch.testing.assert_close(reached, everybody)
     torch.testing.assert_close(reached, everybody)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize(("graph", "most"), [("pairs", [2.0, 1.5]), ("random", [2.0, 1.5]), ("ring", [1.5, 2.25])])
+def test_copies_of_gossip_come_together_with_every_gamma_that_is_accepted_and_drift_apart_beyond(graph, most, momentum):
+    accepted = most[momentum > 0]
+    assert distances(GOSSIP(graph=graph), momentum, 0.8 * accepted) < 1e-6
+    GOSSIP(graph=graph, momentum=momentum, gamma=0.999 * accepted)
+    assert distances(GOSSIP(graph=graph), momentum, 1.3 * accepted) > 1e3
+    with pytest.raises(SettingError, match=f"copies would drift apart; accepted: above 0, below {accepted:g}"):
+        GOSSIP(graph=graph, momentum=momentum, gamma=1.001 * accepted)
+
+
+def distances(model, momentum: float, gamma: float, workers: int = 16) -> float:
+    """The largest distance to the mean of all after 200 means in which nobody learnt (NoLoCo's recursion)."""
+    slow = torch.randn(workers, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    steps = torch.zeros_like(slow)
+    for turn in range(200):
+        sources = [[worker, *model.partners(turn, worker, workers)] for worker in range(workers)]
+        steps = momentum * steps - gamma * (slow - torch.stack([slow[one].mean() for one in sources]))
+        slow = slow + steps
+    return (slow - slow.mean()).abs().max().item()
 
 
 @pytest.mark.parametrize("name", ROOM.names())

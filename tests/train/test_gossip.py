@@ -32,6 +32,7 @@ ROUNDING, CHECKPOINTS = 1e-12, "checkpoints"
 PLAIN = {"name": "sgd", "lr": 0.2}
 MOMENTUM = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
 RING = {"name": "gossip", "graph": "ring"}
+NOLOCO = {"name": "gossip", "graph": "pairs", "period": 2, "momentum": 0.5, "lr": 0.7, "gamma": 0.9}
 BEHIND = {"exchange": {"name": "allreduce", "route": "torch", "behind": True}}
 
 
@@ -55,6 +56,8 @@ def by_hand(
     for module in modules:
         module.load_state_dict(modules[0].state_dict())
     corrections: list[list[Tensor]] = []
+    slow = [[one.detach().clone() for one in module.parameters()] for module in modules]
+    deltas = [[torch.zeros_like(one) for one in own] for own in slow]
     begun = 0
     for step in range(one.train.steps):
         for rank, rule in enumerate(rules):
@@ -64,16 +67,31 @@ def by_hand(
                 rule.zero_grad()
                 everyone[rank].flow(inputs, targets).backward()
                 rule.step()
+        if step + 1 - begun < model.period and not batch.ends_epoch:
+            continue
         if behind:
             add(modules, corrections)
         sent = [[one.detach().clone() for one in module.parameters()] for module in modules]
-        if step + 1 - begun < model.period and not batch.ends_epoch:
-            continue
         sources = [[rank, *model.partners(begun, rank, workers)] for rank in range(workers)]
         if partners is not None:
             sources = [[rank, *(rank - place for place in partners[step % len(partners)])] for rank in range(workers)]
-        means = [[sum(sent[it % workers][n] for it in of) / len(of) for n in range(len(sent[0]))] for of in sources]
-        corrections = [[a - b for a, b in zip(*both, strict=True)] for both in zip(means, sent, strict=True)]
+        before = slow  # NoLoCo; without momentum, with lr and gamma 1, means of what was sent
+        moved = [[a - b for a, b in zip(*both, strict=True)] for both in zip(sent, before, strict=True)]
+
+        def mean_of(values: list[list[Tensor]], of: list[int], n: int) -> Tensor:
+            return sum(values[it % workers][n] for it in of) / len(of)
+
+        deltas = [
+            [
+                model.momentum * deltas[rank][n]
+                + model.lr * mean_of(moved, of, n)
+                - model.gamma * (before[rank][n] - mean_of(before, of, n))
+                for n in range(len(sent[0]))
+            ]
+            for rank, of in enumerate(sources)
+        ]
+        slow = [[a + b for a, b in zip(*both, strict=True)] for both in zip(before, deltas, strict=True)]
+        corrections = [[a - b for a, b in zip(*both, strict=True)] for both in zip(slow, sent, strict=True)]
         begun = step + 1
         if not behind:
             add(modules, corrections)
@@ -125,6 +143,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[list[int]] | No
     "with momentum": ("gossip", MOMENTUM, OVERLAPPED, [[1], [2]]),
     "a step behind": ("gossip", MOMENTUM, BEHIND, [[1], [2]]),
     "pairs, every other step": ({"name": "gossip", "graph": "pairs", "period": 2}, PLAIN, OVERLAPPED, None),
+    "pairs, with momentum of their means, a period behind": (NOLOCO, MOMENTUM, BEHIND, None),
     "a ring drawn anew": ({"name": "gossip", "graph": "random"}, PLAIN, OVERLAPPED, None),
 }
 
@@ -181,10 +200,10 @@ def differ(first: dict[str, Tensor], *others: dict[str, Tensor]) -> bool:
 
 
 def resumed(rank: int, world_size: int) -> tuple[Trained, Trained]:
-    one = gossip(optimizer=MOMENTUM, strategy=BEHIND, checkpoint={"every": "4 steps"})
+    one = gossip(NOLOCO, MOMENTUM, strategy=BEHIND, checkpoint={"every": "4 steps"})
     whole = trained(rank, world_size, one, "whole")
     stopped = trained(rank, world_size, one, CHECKPOINTS, until=lambda step: step >= 8)
-    assert (stopped.outcome, len(stopped.rows)) == ("stopped", 8)
+    assert (stopped.outcome, len(stopped.rows)) == ("stopped", 9), "after its period: an epoch has 5 steps"
     return whole, trained(rank, world_size, one, CHECKPOINTS)
 
 
@@ -201,7 +220,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit_and_with_fewer_wo
     for whole, again in everyone:
         assert again.outcome == "finished"
         assert all(torch.equal(one, whole.parameters[name]) for name, one in again.parameters.items())
-        assert again.losses == whole.losses[8:]
+        assert again.losses == whole.losses[9:]
     assert differ(*(whole.parameters for whole, _ in everyone))
     assert all(map(all, workers(2, with_others, workers.folder / "1" / CHECKPOINTS)))
 
@@ -226,6 +245,10 @@ def test_a_worker_whose_loss_is_no_number_leaves_out_its_own_update(workers):
         ({"exchange": {"name": "allreduce", "route": "shared"}}, "strategy.consistency: is gossip, and with exchange."),
         ({"codec": "onebit"}, "strategy.codec: is onebit, and with consistency=gossip parameters travel"),
         ({"codec": "factors"}, "strategy.codec: is factors, and with consistency=gossip parameters travel"),
+        ({"consistency": {**NOLOCO, "momentum": 1.0}}, "momentum: is 1; accepted: from 0 to below 1"),
+        ({"consistency": {**NOLOCO, "lr": 0.0}}, "lr: is 0; accepted: above 0"),
+        ({"consistency": {**NOLOCO, "gamma": 1.5}}, "gamma: is 1.5, and with momentum=0.5 and graph=pairs copies"),
+        ({"consistency": {**NOLOCO, "graph": "exponential"}}, "momentum, lr or gamma is given, and with graph=expon"),
     ],
 )  # fmt: skip
 def test_what_it_cannot_do_is_refused_in_a_sentence(strategy, said):

@@ -208,8 +208,13 @@ class PushedPulls:
         """Nothing of the network is held."""
 
 
+def _as_it_is(slot: ParameterSlot) -> None:
+    """Write a parameter to where it leaves."""
+    slot.view.copy_(slot.parameter)
+
+
 class PushedParameters:
-    """See `Contributions`. This worker's parameters as they are when they leave."""
+    """See `Contributions`. This worker's parameters as they are when they leave, or what `write` makes of them."""
 
     lazy = False
 
@@ -222,6 +227,7 @@ class PushedParameters:
         chunk_mb: float,
     ) -> None:
         self._ready = ready
+        self.write: Callable[[ParameterSlot], None] = _as_it_is
         self.buckets = Buckets(plans, memory, chunk_mb=chunk_mb, private=False)
 
     def begin(self) -> None:
@@ -236,11 +242,7 @@ class PushedParameters:
     @torch.no_grad()
     def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
         """Let all parameters leave, whatever this worker's share of the samples."""
-
-        def write(slot: ParameterSlot) -> None:
-            slot.view.copy_(slot.parameter)
-
-        self.buckets.fill(write)
+        self.buckets.fill(self.write)
         for chunk in self.buckets.chunks:
             self._ready(chunk)
         return []

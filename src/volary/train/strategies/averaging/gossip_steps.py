@@ -2,7 +2,7 @@
 
 So replicas differ, and the one model that they are is their mean, which taking means with partners preserves (Lian et
 al., NIPS 2017). A step behind, parameters travel under the next step, and what that changes is added to their mean: the
-order of D-PSGD as it was published.
+order of D-PSGD as it was published. With momentum it is NoLoCo, see `gossip_momentum`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from volary.train.agreement.first_state import share_now
 from volary.train.agreement.mean_model import lent_mean
 from volary.train.agreement.votes import Vote
 from volary.train.state.rank_state import PARAMETERS
+from volary.train.strategies.averaging.gossip_momentum import GossipMomentum
 from volary.train.strategies.contribution import parameters
 from volary.train.strategies.exchanging import Exchanging
 
@@ -50,6 +51,12 @@ class GossipSteps(Exchanging):
         self._under_way = False
         self._vote = Vote(0.0, busy=True, ending=False)
         self._own: dict[str, Tensor] = {}  # while the network has the mean, and until it has what was restored
+        self._restored: Mapping[str, Any] | None = None  # of the momentum, until the network has what was
+        self._momentum: GossipMomentum | None = None
+        if not self._consistency.plain:
+            one = self._consistency
+            self._momentum = GossipMomentum(self._trained(), one.momentum, one.lr, one.gamma)
+            self.contribution.pushed.write = self._momentum.write
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has, or each what it had when a checkpoint was saved."""
@@ -113,12 +120,13 @@ class GossipSteps(Exchanging):
 
     def rank_state(self) -> dict[str, Any]:
         """This worker's parameters, within `consensus`, and of how many workers it is one."""
-        return {"workers": self._group.size, "values": self._own}
+        momentum = {} if self._momentum is None else {"momentum": self._momentum.state()}
+        return {"workers": self._group.size, "values": self._own, **momentum}
 
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Begin with this worker's own parameters; with another number of workers all begin with the mean."""
         if states and states[0]["workers"] == self._group.size:
-            self._own = states[0]["values"]
+            self._own, self._restored = states[0]["values"], states[0].get("momentum")
 
     @torch.no_grad()
     def take_own(self) -> None:
@@ -126,17 +134,24 @@ class GossipSteps(Exchanging):
         trained = self._trained()
         for name, values in self._own.items():
             trained[name].copy_(values)
-        self._own = {}
+        if self._momentum is not None and self._restored is not None:
+            self._momentum.restore(self._restored)
+        elif self._momentum is not None:
+            self._momentum.begin()
+        self._own, self._restored = {}, None
 
     def _trained(self) -> dict[str, Tensor]:
         return {slot.name: slot.parameter.detach() for slot in self.contribution.slots}
 
     @torch.no_grad()
     def _take_mean(self) -> None:
-        """Replace what has left, if it did, by its mean with the partners'; what was changed since stays."""
+        """Let what has left, if it did, become its mean with the partners'; what was changed since stays."""
         if not self._under_way:
             return
         self.contribution.keeper.settle()
         for slot in self.contribution.slots:
-            slot.parameter.sub_(slot.view).add_(slot.agreed)
+            if self._momentum is None:
+                slot.parameter.sub_(slot.view).add_(slot.agreed)
+            else:
+                self._momentum.take(slot)
         self._under_way = False
