@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from train._behaviours._learning import Loop, State, batches, learn, loss_of, sgd
 from train._own_loops import CLASSES, FEATURES, network
@@ -53,6 +55,22 @@ def nonsense(worker: Any) -> State:
     return {}
 
 
+def averaged_by_ddp(worker: Any) -> State:
+    worker.distribute(nn.Sequential(nn.parallel.DistributedDataParallel(network())))
+    return {}
+
+
+def sharded_by_fsdp(worker: Any) -> State:
+    worker.distribute(fully_shard(network(), mesh=init_device_mesh("cpu", (worker.world_size,))))
+    return {}
+
+
+def averaged_once_more(worker: Any) -> State:
+    model = network()
+    model, optimizer = worker.distribute(model, sgd(model))
+    return learn(worker, nn.parallel.DistributedDataParallel(model), optimizer)
+
+
 REFUSED: dict[Loop, str] = {
     replaced_within_a_step: (
         "SettingError: the model has other layers, which no worker.feed has seen before this step; accepted: such "
@@ -73,6 +91,18 @@ REFUSED: dict[Loop, str] = {
         "RanksDiffer: ranks differ, so nothing was started:\n"
         "  parameter weight: rank 0: (3, 5) float32; rank 1: (4, 5) float32\n"
         "  parameter bias: rank 0: (3,) float32; rank 1: (4,) float32"
+    ),
+    averaged_by_ddp: (
+        "BadInput: worker.distribute was given a model in DistributedDataParallel, which averages gradients or divides "
+        "parameters itself; accepted: the model without DistributedDataParallel"
+    ),
+    sharded_by_fsdp: (
+        "BadInput: worker.distribute was given a model in FSDPModule, which averages gradients or divides parameters "
+        "itself; accepted: the model without FSDPModule"
+    ),
+    averaged_once_more: (
+        "BadInput: a distributed model is in a DistributedDataParallel, which averages its gradients once more; "
+        "accepted: the model that worker.distribute returns, as it is"
     ),
     nonsense: (
         "BadInput: worker.distribute was given a StepLR; accepted: torch modules and optimisers, and lists of these"

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from volary.errors import BadInput
 from volary.exchange.gradients.accumulation_hooks import before_bucket
+from volary.train.own.given import refuse_wrapped
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -68,6 +69,7 @@ class OptimizerHooks(Generic[Hooked]):
     ) -> None:
         self._models, self._steps, self._recorder, self._strict = models, steps, recorder, strict
         self._under_way: list[Optimizer] = []  # an optimiser may call another's step
+        self._stepped = False
         self._hooks = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
 
     def close(self) -> None:
@@ -100,6 +102,9 @@ class OptimizerHooks(Generic[Hooked]):
         if not models:
             return None
         closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)  # torch gives the optimiser first
+        if not self._stepped:
+            self._stepped = True
+            refuse_wrapped({number for model in self._models for number in model.contents.ids})
         self._done_with(optimizer)  # with a step that has raised
         self._steps().before(optimizer, models, closing=closure is not None, top_level=not self._under_way)
         self._under_way.append(optimizer)

@@ -9,7 +9,6 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.utils.data import DataLoader
 
 from volary.comm.groups.tensor_messages import TensorMessages
 from volary.data.sharing.among import Among
@@ -20,6 +19,7 @@ from volary.session.fitting import in_parts
 from volary.sharding.groups import leads
 from volary.train.averages.ema import Ema
 from volary.train.own import measured, together
+from volary.train.own.given import refuse_given
 from volary.train.own.lockstep_position import of_first
 from volary.train.own.model.model_average import ModelAverage
 
@@ -74,7 +74,7 @@ class Worker:
         """
         given = [one for part in parts for one in (part if isinstance(part, list | tuple) else [part])]
         for one in given:
-            _refuse(one)
+            refuse_given(one)
         if loss not in ("mean", "sum"):
             raise BadInput(f"worker.distribute: loss is {loss!r}; accepted: 'mean', 'sum'")
         models = [one for one in given if isinstance(one, torch.nn.Module)]
@@ -311,20 +311,3 @@ def _counted(value: Any) -> float:
 
 def _size(value: Any) -> int:
     return value.numel() if isinstance(value, torch.Tensor) else 1
-
-
-def _refuse(given: Any) -> None:
-    """Raise BadInput for what cannot be distributed, and say what can."""
-    if isinstance(given, torch.optim.Optimizer):
-        return
-    if not isinstance(given, torch.nn.Module):
-        more = "; worker.feed takes data" if isinstance(given, DataLoader) else ""
-        raise BadInput(
-            f"worker.distribute was given a {type(given).__name__}; accepted: torch modules and optimisers, and lists "
-            f"of these{more}"
-        )
-    if lazy := [name for name, one in given.named_parameters() if torch.nn.parameter.is_lazy(one)]:
-        raise BadInput(
-            f"worker.distribute: {lazy[0]} has no shape yet; accepted: a model that was called once on a batch, which "
-            "gives lazy layers their shapes, before its optimiser is made"
-        )
