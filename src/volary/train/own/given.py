@@ -47,8 +47,6 @@ def refuse_wrapped(parameters: Collection[int]) -> None:
 
     It goes through all objects of the process, once.
     """
-    if not torch.distributed.is_initialized():
-        return  # which it needs
     kinds = {DistributedDataParallel, *DistributedDataParallel.__subclasses__()}
     for one in gc.get_objects():
         if type(one) in kinds and any(id(own) in parameters for own in one.parameters()):
