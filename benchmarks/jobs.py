@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ from typing import Any, TypeVar
 import psutil
 
 from _report import Options, Row, arguments, report
+from volary.errors import RunError
 from volary.jobs.entry import Demand, QueueEntry
 from volary.jobs.queue import LocalQueue
 from volary.jobs.service import ensure_runner
@@ -143,7 +145,8 @@ def _until_idle() -> None:
     with QueueTable(queue_folder()) as table:
         queue = LocalQueue()
         for entry in table.entries() if table.has_runner() else ():
-            queue.cancel(entry.run)
+            with suppress(RunError):  # it has left meanwhile
+                queue.cancel(entry.run)
         _until(lambda: not table.has_runner())
 
 

@@ -62,7 +62,8 @@ def test_the_queue_is_changed_by_its_verbs(submit, volary):
     assert listed(volary) == ["a"]
     assert volary("rm", "a", "--yes").status == 0
     assert listed(volary) == []
-    assert volary("queue", "hold", "c").err == "runs/c is not in the queue; `volary queue` lists what is\n"
+    for verb in ("hold", "release", "cancel", "move"):
+        assert volary("queue", verb, "c").err == "runs/c is not in the queue; `volary queue` lists what is\n"
 
 
 def test_a_run_that_gave_way_and_is_stopped_while_it_waits_is_said_to_have_begun(submit, volary):
@@ -124,6 +125,24 @@ def test_what_cannot_be_queued_is_refused_in_a_sentence_and_nothing_is_made(subm
     assert said.status == 2
     assert sentence in said.err
     assert not Path("runs/a").exists()
+
+
+def test_runs_do_not_come_after_each_other_in_a_circle(submit, volary):
+    for name, after in (("a", []), ("b", ["--after", "a"]), ("c", ["--after", "b"])):
+        submit(name, *after)
+    volary("queue", "cancel", "a")
+    said = volary("submit", "a", "--hold", "--after", "c")
+    assert said.err == "after: runs/c comes after runs/a; accepted: runs that do not wait for it\n"
+    assert listed(volary) == ["b", "c"]
+
+
+def test_a_run_that_is_moved_while_it_waits_leaves_the_queue_and_can_be_put_back(submit, volary):
+    submit("a")
+    Path("runs/a").rename("runs/elsewhere")
+    assert listed(volary) == []
+    assert volary("runs").out.splitlines()[1].split()[:2] == ["elsewhere", "new"]
+    assert volary("submit", "elsewhere", "--hold").status == 0
+    assert listed(volary) == ["elsewhere"]
 
 
 def test_nothing_comes_after_a_run_that_will_not_finish(submit, volary):

@@ -114,6 +114,21 @@ def test_a_run_whose_driver_is_killed_is_tried_again(undisturbed):
 
 
 @pytest.mark.slow  # two attempts
+def test_a_run_whose_machine_is_taken_away_saves_and_is_resumed_without_a_loss(undisturbed):
+    session(steps=STEPS, fault="loop until told", at=40)
+    submit(ALL_CORES, "--retries", 0)
+    until(lambda: last_step(found("it")) == 39)
+    driver("it").terminate()
+    until(lambda: next(iter(events(found("it"), "stopping")), None))
+    Path("go-on").touch()
+    until(lambda: state(found("it")) == "finished")
+    (stopped,) = events(found("it"), "stopped")
+    (resumed,) = events(found("it"), "resumed")
+    assert stopped.data["step"] == resumed.data["from_step"] >= 40
+    assert outcome(found("it")).continues(undisturbed)
+
+
+@pytest.mark.slow  # two attempts
 def test_after_everything_was_killed_at_once_what_was_queued_goes_on(undisturbed, volary_queue):
     session(steps=STEPS, fault="loop until told", at=40)
     submit(ALL_CORES)

@@ -116,6 +116,13 @@ def test_when_each_starts_is_told_as_far_as_it_is_known_what_ends_before():
     assert expected_starts(entries, FOUR, 10, ends={"a": 50}) == {"b": 50, "c": 80}
 
 
+def test_a_run_that_a_machine_ended_which_is_shut_down_waits_again_and_has_lost_nothing():
+    entry = running("a", (0,), losses=3)
+    assert after_end(entry, "terminated", "") == waiting("a", 1, losses=3)
+    assert after_end(msgspec.structs.replace(entry, cancelled=True), "terminated", "") is None
+    assert after_end(entry, "stopped", "") is None
+
+
 def test_settings_of_a_resumed_run_are_given_to_its_driver_until_it_has_begun():
     entry = msgspec.structs.replace(running("a", (0,)), pid=7, overrides=("optimizer.lr=0.5",))
     assert after_end(entry, "not begun", "").overrides == entry.overrides

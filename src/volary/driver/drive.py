@@ -160,9 +160,12 @@ class Drive:
         see_out: Callable[[Iterable[int]], None],
         folder: RunFolder,
     ) -> None:
-        shown, asked = 0.0, False
+        shown, asked, terminated = 0.0, False, False
         while not self._is_over(services, handle):
             see_out(handle.children())
+            if self._interrupts.terminated and not terminated:
+                terminated = True
+                journal.note(terminated=journal.attempt)  # a queue resumes it then
             self._interrupts.at_least(_ASKS[asked_to_stop(self._directory, journal.attempt)])
             if self._interrupts.count and not any(worker.stepped for worker in self._watch.workers.values()):
                 raise Stopped("stopped before the first step")  # nothing of this attempt could be saved

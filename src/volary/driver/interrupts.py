@@ -12,11 +12,13 @@ from typing import Any, Self
 class Interrupts:
     """Counts Ctrl-C, terminations and hang-ups while it is open. Only the main thread can hear them.
 
-    hang_up: a terminal that is closed asks, too.
+    hang_up: a terminal that is closed asks, too. terminated: the first was a SIGTERM, as a machine that is shut down or
+    taken away sends to all.
     """
 
     def __init__(self, *, hang_up: bool = True) -> None:
         self.count = 0
+        self.terminated = False
         self._hang_up = hang_up
         self._wake = threading.Event()
         self._before: dict[int, Callable[..., Any] | int | None] = {}
@@ -43,6 +45,7 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _asked(self, _number: int, _frame: FrameType | None) -> None:
+    def _asked(self, number: int, _frame: FrameType | None) -> None:
+        self.terminated |= number == signal.SIGTERM and not self.count
         self.count += 1
         self._wake.set()

@@ -143,9 +143,9 @@ class _Terminal:
 def ask_to_end(directory: RunDirectory, times: int = 1) -> None:
     """Ask a run to end, wherever it is, for the first or a later time: the first lets it finish its step and save."""
     job = job_of(directory)
-    if job is not None and (times > 2 or not directory.is_live()):  # it waits, for the first time or again
-        _queue(job).cancel(job.number, if_waiting=times <= 2)
-    with suppress(RunError):  # not driven yet, or any more
+    with suppress(RunError):  # not driven yet, or any more; it has left the queue
+        if job is not None and (times > 2 or not directory.is_live()):  # it waits, for the first time or again
+            _queue(job).cancel(job.number, if_waiting=times <= 2)
         ask_to_stop(directory, "now" if times > 1 else "after this step")
 
 

@@ -130,7 +130,9 @@ class RunMachinery:
             return "failed" if info.get("refused") == str(attempt) else "not begun"
         if state == "failed":
             return "lost" if info.get("error") in LOSSES else "failed"
-        return "finished" if state == "finished" else "stopped" if state == "stopped" else "lost"
+        if state == "stopped":
+            return "terminated" if info.get("terminated") == str(attempt) else "stopped"
+        return "finished" if state == "finished" else "lost"
 
     def unfinished(self, run: str) -> bool | None:
         if not is_run(Path(run)):

@@ -72,7 +72,9 @@ class LocalQueue:
         return os.environ.get(QUEUED_RUN) == job
 
     def cancel(self, job: str, *, if_waiting: bool = False) -> None:
-        """Take a run out of the queue; unless `if_waiting`, one that runs is stopped after its step."""
+        """Take a run out of the queue; one that runs is stopped after its step, and RunError raised for one that the
+        queue does not have. if_waiting: both are left alone.
+        """
 
         def cancelled(entry: QueueEntry) -> QueueEntry | None:
             if if_waiting and entry.state != "waiting":
@@ -80,6 +82,8 @@ class LocalQueue:
             return msgspec.structs.replace(entry, cancelled=True, put_back=False)
 
         with self._table() as table:
+            if not if_waiting:
+                self._found(table, job)
             changed = table.change(job, cancelled)
             if changed is not None and changed.state == "waiting":
                 table.remove(job)
@@ -105,6 +109,7 @@ class LocalQueue:
         )
         note_job(directory, QueuedJob(LOCAL, entry.run, attempt))
         with self._table() as table:
+            _refuse_circle(table, entry)
             placed = table.add(entry, os.environ)
             ensure_runner(table)
         return placed
@@ -193,6 +198,20 @@ class LocalQueue:
         with QueueTable(self._folder) as table:
             self.remarks += table.remarks
             yield table
+
+
+def _refuse_circle(table: QueueTable, entry: QueueEntry) -> None:
+    """Raise BadInput if the run would come after one that comes after it."""
+    after = {one.run: one.after for one in table.entries()}
+    for first in entry.after:
+        behind, looked_at = [first], set[str]()
+        while behind:
+            run = behind.pop()
+            if entry.run in (run, *after.get(run, ())):
+                name = shown(entry.run)
+                raise BadInput(f"after: {shown(first)} comes after {name}; accepted: runs that do not wait for it")
+            looked_at.add(run)
+            behind += [one for one in after.get(run, ()) if one not in looked_at]
 
 
 def _view(table: QueueTable, entries: Sequence[QueueEntry]) -> QueueView:

@@ -16,7 +16,7 @@ from volary.errors import VolaryError
 from volary.jobs.entry import Capacity, QueueEntry
 from volary.jobs.schedule import decide
 
-How = Literal["finished", "stopped", "failed", "lost", "not begun"]
+How = Literal["finished", "stopped", "terminated", "failed", "lost", "not begun"]  # terminated: by SIGTERM, saved
 
 
 @dataclass(frozen=True)

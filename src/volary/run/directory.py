@@ -15,7 +15,7 @@ from volary.errors import BadInput, RunError, VolaryError
 from volary.errors.raised import shown
 from volary.run.checkpoint_files.store import ADDRESS, CheckpointsInStore, kept_in
 from volary.run.database.journal import Journal
-from volary.run.disk import Disk
+from volary.run.disk import Disk, open_regular
 from volary.run.lock import RunLock, is_held
 from volary.session.values.run_name import check_name
 
@@ -94,6 +94,15 @@ class RunDirectory:
         """Whether a driver writes this run at this moment."""
         return is_held(self.path / "lock")
 
+    def is_queued(self) -> bool:
+        """Whether the queue of a machine has this run, and has it here: not one that was moved or copied since."""
+        try:
+            with open_regular(self.queue) as file:
+                there = msgspec.json.decode(file.read(), type=_Queued).run
+            return there == str(self.path) or Path(there).samefile(self.path)
+        except (OSError, ValueError, msgspec.MsgspecError):
+            return False
+
     @classmethod
     def existing(cls, path: Path | str, folder: Path | str = "runs") -> RunDirectory:
         """The run at `path`, or the one of that name in `folder`. Raises RunError, naming what was looked for."""
@@ -151,6 +160,10 @@ class RunDirectory:
             raise VolaryError(f"no run can be made in {folder}: {reason or error}") from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+class _Queued(msgspec.Struct):
+    run: str  # of what `volary.jobs.entry.QueueEntry` has
 
 
 def exists_already(path: Path) -> RunError:

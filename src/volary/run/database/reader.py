@@ -111,7 +111,7 @@ class RunReader:
     def state(self) -> str:
         """new, queued, running, finished, stopped, failed, or lost (says running, but nobody writes it)."""
         state = self.info().get("state", "new")
-        if state != "finished" and self.directory.queue.exists() and not self.directory.is_live():
+        if state != "finished" and self.directory.is_queued() and not self.directory.is_live():
             return "queued"  # for the first time, or again
         return "lost" if state == "running" and not self.directory.is_live() else state
 
