@@ -18,7 +18,7 @@ from _once import once
 from docs._pages import CHECKOUT
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.session import starter
+from volary.session.starter import starter
 
 PROGRAMS = {"volary": "volary", "python": "", "python3": "", "torchrun": "torch.distributed.run", "sqlite3": "sqlite3"}
 RUN = "lenet-digits-1"

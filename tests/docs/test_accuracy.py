@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from docs.conftest import commands_in, shell_in
-from volary.session import Choice, starter
+from volary.session import Choice
+from volary.session.starter import starter
 
 LEAST = 0.95
 FOUR = "strategy.workers=4"

@@ -9,7 +9,7 @@ import pytest
 from docs._pages import every
 from docs.conftest import RUN
 from faults._running import VOLARY, events, running
-from volary.session import starter
+from volary.session.starter import starter
 
 JOINS = sorted(
     {

@@ -12,8 +12,9 @@ import pytest
 from docs._pages import CHECKOUT, FOREIGN, LANGUAGES, MARKS, NOT_RUN, PAGES, Block, blocks
 from volary.cli.command.main import cli
 from volary.cli.launch import parted
-from volary.session import Session, starter
+from volary.session import Session
 from volary.session.script import Script
+from volary.session.starter import starter
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 TYPED = re.compile(r"(\$ |volary |torchrun |python |pip |make |sqlite3 |curl |from \w+ import|import \w+$)")

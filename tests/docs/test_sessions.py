@@ -9,7 +9,8 @@ from ruamel.yaml import YAML
 
 from docs._pages import CHECKOUT, Block, blocks, every
 from volary.comm.topology.topology import described
-from volary.session import Session, SessionError, starter
+from volary.session import Session, SessionError
+from volary.session.starter import starter
 
 BASE = "network: lenet\ndata: {source: digits}\n"
 README = CHECKOUT / "README.md"

@@ -2,7 +2,8 @@ import re
 
 import pytest
 
-from volary.session import Choice, Session, starter
+from volary.session import Choice, Session
+from volary.session.starter import starter
 from volary.train.optimizers.sgd import Sgd
 from volary.train.schedules.cosine import Cosine
 

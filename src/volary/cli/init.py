@@ -15,7 +15,7 @@ from volary.run.disk import refuse_unwritable
 @click.argument("file", type=click.Path(path_type=Path), default="session.yaml")
 def init(file: Path) -> None:
     """Write a session that trains at once to FILE (default: session.yaml). Nothing is overwritten."""
-    from volary.session import starter
+    from volary.session.starter import starter
 
     refuse_unwritable("FILE", file.parent)
     try:

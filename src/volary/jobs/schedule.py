@@ -118,10 +118,10 @@ class _Scheduling:
 
     def _let_wait(self, entry: QueueEntry) -> None:
         """Keep room for it, of what ends soon or of those that give way; else nobody after it may delay it."""
-        demand, lacks = entry.demand, _lacking(entry.demand, self._free)
         if self._gap_until < math.inf:
             self._found.reasons[entry.run] = Reason(f"waits behind {self._first_blocked}")
             return
+        demand, lacks = entry.demand, _lacking(entry.demand, self._free)
         victims = [] if demand.within(self._soon) else self._victims(entry)
         for victim in victims:
             self._stop(victim, f"gives way to {_name(entry.run)}")
