@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from volary.session.values.period import Period
 from volary.train.averages import ROOM
 from volary.train.averages.ema import Ema
 from volary.train.averages.swa import Swa
+from volary.train.data.rank_data import ValidationBatches
+from volary.train.evaluation import totals
 from volary.train.loop import train
 from volary.train.model import build_model
 from volary.train.state.optimizer_state import load_averages
@@ -38,6 +41,15 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
+APART: dict[str, dict[str, Any]] = {  # each worker updates weights of its own, and what enters is what they agree on
+    "local": {"consistency": {"name": "local", "period": 2}},
+    "outer rule": {"consistency": {"name": "local", "period": 3, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}}},
+    "fragments": {"consistency": {"name": "local", "period": 2, "fragments": 2}},
+    "elastic": {"consistency": {"name": "elastic", "period": 2}},
+    "gossip": {"consistency": "gossip"},
+}
+
+
 def averaged(average: dict[str, Any], strategy: dict[str, Any] | None = None, **train: Any) -> Session:
     train = {"steps": STEPS, "average": average, **train}
     return session("Deep", strategy=strategy or {}, optimizer=ADAM, train=train)
@@ -51,6 +63,15 @@ def in_checkpoint(folder: Path, step: int = STEPS) -> tuple[dict[str, Tensor], d
     raw = {name: one.clone() for name, one in module.state_dict().items()}
     load_averages(module, found, manifest)
     return {name: one.clone() for name, one in module.state_dict().items()}, raw
+
+
+def loss_of(parameters: dict[str, Tensor]) -> float:
+    """Of the network with these, on all validation data."""
+    model = build_model(averaged(EMA), torch.device("cpu"))
+    model.module.load_state_dict(parameters)
+    flow = model.flow("evaluate")
+    found, _, _ = totals(flow, ValidationBatches(model, report=lambda *_: None)(), torch.device("cpu"))
+    return flow.figures(found)["loss"]
 
 
 def by_torch(average: dict[str, Any]) -> dict[str, Tensor]:
@@ -103,17 +124,95 @@ def test_workers_keep_the_average_of_one_device_and_resume_it_bit_for_bit(worker
         assert all(torch.equal(again_raw[key], raw[key]) for key in raw), name
 
 
-def over_servers(rank: int, size: int) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
-    one = over(averaged(EMA), 2, 1)
-    served(rank, size, one, until={0: 5, 1: 5})
+def beside(rank: int, size: int, name: str) -> dict[str, Tensor]:
+    """Torch's average of what all workers agree on after each contribution, by name."""
+    its = made(rank, size, averaged({"name": "none"}, APART[name] | {"workers": size}), f"{name} beside", disk=Quick())
+    complete, coordinator = its.coordinator.complete, its.coordinator
+    average = AveragedModel(its.flow.module, multi_avg_fn=get_ema_multi_avg_fn(EMA["decay"]))
+
+    def then(task: Any) -> None:
+        complete(task)
+        with its.replica.consensus():
+            average.update_parameters(its.flow.module)
+
+    coordinator.complete = then
+    with started(its):
+        train(its)
+    return dict(average.module.state_dict())
+
+
+def train_apart(rank: int, size: int, names: Sequence[str]) -> dict[str, Any]:
+    found = {}
+    for name in names:
+        one = averaged({**EMA, "evaluate": True}, APART[name] | {"workers": size})
+        one = replace(one, evaluate={"every": f"{STEPS} steps"})
+        measured = trained(rank, size, one, f"{name} whole", disk=Quick()).metrics
+        trained(rank, size, one, f"{name} resumed", disk=Quick(), until=lambda step: step >= 5)
+        trained(rank, size, one, f"{name} resumed", disk=Quick())
+        by_hand = beside(rank, size, name)
+        found[name] = (
+            measured,
+            by_hand,
+            *(in_checkpoint(Path(f"{name} {which}")) for which in ("whole", "resumed") if not rank),
+        )
+    return found
+
+
+def judge_apart(found: dict[str, Any]) -> None:
+    for name, (measured, by_hand, (average, raw), (again, again_raw)) in found.items():
+        assert [step for step, _ in measured] == [STEPS]
+        assert measured[0][1]["loss"] == pytest.approx(loss_of(average), rel=1e-5), name
+        for key, values in by_hand.items():
+            if name != "fragments":  # of which each enters when it is exchanged
+                torch.testing.assert_close(average[key], values, rtol=1e-4, atol=1e-5, msg=f"{name}: {key}")
+            assert not torch.equal(raw[key], average[key])
+            assert torch.equal(again[key], average[key]) and torch.equal(again_raw[key], raw[key]), f"{name}: {key}"
+
+
+def test_of_workers_with_weights_of_their_own_the_average_is_of_the_one_model_that_they_are(workers):
+    judge_apart(workers(2, train_apart, ("local", "gossip"))[0])
+
+
+@pytest.mark.slow  # the same with the other ways to agree
+def test_so_it_is_however_they_agree(workers):
+    judge_apart(workers(3, train_apart, tuple(APART))[0])
+
+
+def over_servers(rank: int, size: int, name: str | None) -> dict[str, Tensor] | None:
+    """The average that a server has kept. name: in APART; None: as of one device."""
+    one = over(averaged(EMA), 2, 1, **({} if name is None else APART[name]))
+    served(rank, size, one, until=None if name else {0: 5, 1: 5})
     served(rank, size, one)
-    return None if rank else in_checkpoint(Path("runs/it/checkpoints"))
+    return None if rank else in_checkpoint(Path("runs/it/checkpoints"))[0]
 
 
 def test_servers_keep_the_average_of_one_device(workers):
     trained(0, 1, averaged(EMA), "alone", disk=Quick())
-    average, _ = workers(3, over_servers)[0]
+    average = workers(3, over_servers, None)[0]
     torch.testing.assert_close(average, in_checkpoint(Path("alone"))[0], rtol=1e-4, atol=1e-5)
+
+
+def saved_by_servers(rank: int, size: int, names: Sequence[str]) -> dict[str, Any]:
+    """By name the weights after each update, and the average after the last."""
+    found = {}
+    for name in names:
+        one = replace(averaged(EMA), checkpoint={"every": "1 step", "keep_last": STEPS, "keep_best": False})
+        served(rank, size, over(one, 2, 1, **APART[name]), name.replace(" ", "-"))
+        if not rank:
+            folder = Path("runs") / name.replace(" ", "-") / "checkpoints"
+            steps = Checkpoints(folder.absolute()).steps()
+            found[name] = [in_checkpoint(folder, step)[1] for step in steps], in_checkpoint(folder)[0]
+    return found
+
+
+@pytest.mark.slow  # whole runs
+def test_servers_keep_that_of_what_workers_agree_on(workers):
+    for name, (weights, average) in workers(3, saved_by_servers, ("local", "outer rule", "elastic"))[0].items():
+        assert len(weights) >= STEPS // 3
+        by_hand = weights[0]
+        for one in weights[1:]:
+            by_hand = {key: values.lerp(one[key], 1 - EMA["decay"]) for key, values in by_hand.items()}
+        torch.testing.assert_close(average, by_hand, rtol=1e-4, atol=1e-5, msg=name)
 
 
 def test_evaluations_are_of_the_average_if_asked_and_change_nothing():
@@ -137,8 +236,9 @@ def test_every_average_says_what_enters_it(name):
         "ema": Ema(decay=0.9),
         "swa": Swa(start=Period(2, "steps"), every=Period(2, "steps")),
     }
-    shares = [kinds[name].share(count, done, 10) for count, done in ((0, 1), (0, 4), (1, 6))]
-    wanted = {"none": [None] * 3, "ema": [0.1] * 3, "swa": [None, 1.0, 0.5]}
+    asked = ((0, 0, 1), (0, 0, 4), (1, 4, 6), (2, 6, 6), (2, 6, 9))  # in one step twice, and three steps at once
+    shares = [kinds[name].share(*one, 10) for one in asked]
+    wanted = {"none": [None] * 5, "ema": [0.1] * 5, "swa": [None, 1.0, 0.5, None, 1 / 3]}
     assert shares == pytest.approx(wanted[name])
 
 
@@ -149,10 +249,6 @@ def test_what_has_no_average_says_so():
     ):
         in_checkpoint(Path("it"))
     for strategy, sentence in (
-        (
-            {"workers": 2, "consistency": "local"},
-            "train.average is ema, and with consistency=local each worker updates",
-        ),
         ({"workers": 2, "exchange": "server"}, "train.average.evaluate is true, and .*accepted: false, and"),
     ):
         with pytest.raises(SettingError, match=sentence):

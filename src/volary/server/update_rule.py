@@ -17,7 +17,7 @@ class SliceUpdate:
     sums: of each part, (n,) in the order in memory, or in the part's shape; None: nobody used the part, it stays. They
     may be changed if the rule says that it does. scale: factor of the sums. samples: that the run has learnt from,
     these included. rates: learning rates that workers say; none: the rule's own. clip: factor of the gradients, after
-    the rule has clipped their values.
+    the rule has clipped their values. done: steps of the run, these included, where workers count them.
     """
 
     sums: Sequence[Tensor | None]
@@ -26,6 +26,7 @@ class SliceUpdate:
     samples: int = 0
     rates: tuple[float, ...] = ()
     clip: float = 1.0
+    done: int = 0
 
 
 class UpdateRule(Protocol):

@@ -32,7 +32,6 @@ group: they are in one of torch. steps together: all workers share each batch. s
 alone. own loop: a loop of one's own trains so."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION = (Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition"))
-AVERAGES = Choice("volary.train.averages")
 OPTIMIZER, SCHEDULE = (Choice(f"volary.train.{room}") for room in ("optimizers", "schedules"))
 
 
@@ -280,13 +279,6 @@ def _synchronised(train: Train, strategy: Strategy) -> Iterator[Need]:
 
 
 def _of_average(session: Session) -> Iterator[Need]:
-    name = AVERAGES.name_of(type(session.train.average))
-    if name != "none" and session.strategy.consistency.pushes.value != "gradient":
-        model = CONSISTENCY.name_of(type(session.strategy.consistency))
-        raise SettingError(
-            f"train.average is {name}, and with consistency={model} each worker updates parameters of its own; "
-            "accepted: none, or consistency=bsp"
-        )
     if session.train.average.evaluate:
         for trait in ("all sums", "steps together"):
             yield Need("train.average.evaluate", "true", trait, "false, and `volary evaluate RUN --average`")

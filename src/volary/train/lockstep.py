@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import isfinite, nan
@@ -103,8 +103,8 @@ class Lockstep:
     and samples of their own. compare: raises RanksDiffer unless all that should be equal is so at a step, on all ranks;
     a collective call; None: nothing should be. requests: what the run is asked to do, and whether this worker is to end
     after its step. thawed: a stage has ended. residuals: those of this rank's codecs.
-    histograms: looks at parameters before and after some steps. due: what was agreed in a step, from its update on
-    until the next one begins.
+    averaged: lends the network, which has what all agree on, the average of that. histograms: looks at parameters
+    before and after some steps. due: what was agreed in a step, from its update on until the next one begins.
     """
 
     session: Session
@@ -121,6 +121,7 @@ class Lockstep:
     consistency: Consistency
     best: Best
     requests: RunRequests
+    averaged: Callable[[], AbstractContextManager[None]]
     histograms: Histograms
     due: Agreed | None = None
     outcome: Outcome = "finished"
@@ -334,7 +335,7 @@ class Lockstep:
     @contextmanager
     def _as_saved(self) -> Iterator[bool]:
         """The network as a checkpoint would have it, or the average of it: with all updates, and rank 0's buffers."""
-        averaged = self.network.update.averaged() if self.session.train.average.evaluate else nullcontext()
+        averaged = self.averaged() if self.session.train.average.evaluate else nullcontext()
         with self._consensus(), buffers_of_first(self.network.flow.module, self.group), averaged:
             yield True
 

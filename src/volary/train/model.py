@@ -111,7 +111,7 @@ class Model:
 class TrainedNetwork:
     """What a worker trains: the flow, where and how precisely it is computed, and what updates its parameters.
 
-    mixing: what becomes of batches before; None: nothing.
+    mixing: what becomes of batches before; None: nothing. averages: an average of its weights is kept.
     """
 
     flow: Flow
@@ -119,6 +119,7 @@ class TrainedNetwork:
     precision: Precision
     update: Update
     mixing: BatchMixing | None = None
+    averages: bool = False
 
 
 def build_model(session: Session, device: torch.device, begun_with: str = "") -> Model:

@@ -16,9 +16,10 @@ class Average(Protocol):
         """Whether evaluations are of the average."""
         ...
 
-    def share(self, count: int, done: int, steps_per_epoch: int) -> float | None:
+    def share(self, count: int, newest: int, done: int, steps_per_epoch: int) -> float | None:
         """The part of the average's next value that is new; None: it stays as it is after this update.
 
-        count: how often values have entered it; the first do so whole. done: updates of the run, this one included.
+        count: how often values have entered it; the first do so whole. done: updates of the run, this one included,
+        which may be of several steps at once, or one of several in a step. newest: the same when values entered last.
         """
         ...

@@ -20,7 +20,7 @@ class Ema:
     def __post_init__(self) -> None:
         require(0 <= self.decay < 1, "decay", self.decay, "0 to below 1")
 
-    def share(self, count: int, done: int, steps_per_epoch: int) -> float | None:
+    def share(self, count: int, newest: int, done: int, steps_per_epoch: int) -> float | None:
         return None if done <= (self.start.in_steps(steps_per_epoch) or 0) else 1 - self.decay
 
 

@@ -12,7 +12,7 @@ class NoAverage:
 
     evaluate: ClassVar[bool] = False
 
-    def share(self, count: int, done: int, steps_per_epoch: int) -> float | None:
+    def share(self, count: int, newest: int, done: int, steps_per_epoch: int) -> float | None:
         return None
 
 

@@ -16,9 +16,9 @@ class Swa:
     every: Period = EVERY_EPOCH  # how often weights enter it
     evaluate: bool = False  # evaluations, and so the best checkpoint, are of the average
 
-    def share(self, count: int, done: int, steps_per_epoch: int) -> float | None:
-        since = done - (self.start.in_steps(steps_per_epoch) or 0)
-        return 1 / (count + 1) if since > 0 and self.every.ends(done, steps_per_epoch) else None
+    def share(self, count: int, newest: int, done: int, steps_per_epoch: int) -> float | None:
+        since = max(newest, self.start.in_steps(steps_per_epoch) or 0)
+        return 1 / (count + 1) if self.every.ends_within(since, done, steps_per_epoch) else None
 
 
 AVERAGE = Swa

@@ -16,7 +16,7 @@ from volary.sharding.blocks import TensorBlock
 from volary.sharding.ranges import Range
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.weights import SavedWeights, load_weights, weights_content, weights_file, weights_of
-from volary.train.update.averaging import AVERAGE
+from volary.train.update.averaging import AVERAGE, AVERAGED
 from volary.train.update.optimizer_rule import PartState
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 OPTIMIZER = "optimizer.pt"  # what one process writes that updates all parameters
 OUTER = "outer.pt"  # likewise, of the outer rule of local steps
+_Key = tuple[str, bool]  # a tensor's name; whether it is the state of its average
 
 
 def optimizer_file(writer: str, whole: str = OPTIMIZER) -> str:
@@ -42,18 +43,18 @@ class OptimizerState:
     """State of parts that do not overlap; parameters that were never updated have none.
 
     Of a tensor that is cut into blocks it is the state of these; who asks for runs of its values gets these joined.
+    Averages of values are parts of their own, as they may be kept elsewhere than what updates the values.
     """
 
     def __init__(self, parts: Iterable[PartState] = ()) -> None:
-        self._parts: dict[str, list[PartState]] = {}
-        self._blocks: dict[str, dict[TensorBlock, list[PartState]]] = {}
-        for one in parts:
-            if not (one.each or one.whole):
-                continue
+        self._parts: dict[_Key, list[PartState]] = {}
+        self._blocks: dict[_Key, dict[TensorBlock, list[PartState]]] = {}
+        for one in (piece for part in parts for piece in _averages_apart(part)):
+            key = one.part.name, AVERAGE in one.each
             if one.block is None:
-                self._parts.setdefault(one.part.name, []).append(one)
+                self._parts.setdefault(key, []).append(one)
             else:
-                self._blocks.setdefault(one.part.name, {}).setdefault(one.block, []).append(one)
+                self._blocks.setdefault(key, {}).setdefault(one.block, []).append(one)
         for known in (*self._parts.values(), *(runs for cut in self._blocks.values() for runs in cut.values())):
             known.sort(key=lambda one: one.part.start)
 
@@ -62,9 +63,8 @@ class OptimizerState:
 
         copied: False: in the memory of the state of a larger part, if one contains it.
         """
-        if part.name in self._blocks:
-            self._parts[part.name] = [_joined(self._blocks.pop(part.name))]
-        return _between(self._parts.get(part.name, []), part, copied=copied)
+        own, average = (self._of((part.name, averages), part, copied=copied) for averages in (False, True))
+        return PartState(part, {**own.each, **average.each}, {**own.whole, **average.whole})
 
     def within(self, blocks: Mapping[str, TensorBlock]) -> OptimizerState:
         """The state of these blocks, as of tensors of their own, instead of that of the tensors they are of, by name;
@@ -91,14 +91,15 @@ class OptimizerState:
         return found
 
     @classmethod
-    def read(cls, folder: Path, manifest: Manifest, whole: str = OPTIMIZER) -> OptimizerState:
-        """All that is in the checkpoint in `folder`, whoever wrote which parts; tensors stay on the disk until used.
+    def read(cls, folder: Path, manifest: Manifest, whole: str = OPTIMIZER, *, averages: bool = True) -> OptimizerState:
+        """What is in the checkpoint in `folder`, whoever wrote which parts; tensors stay on the disk until used.
 
-        whole: OPTIMIZER or OUTER.
+        whole: OPTIMIZER or OUTER. averages: with those of the values, whichever of the two rules kept them.
         """
-        parts = optimizer_file("", whole).removesuffix(".pt")
-        files = [name for name in sorted(manifest.files) if name == whole or name.startswith(parts)]
-        return cls.from_plain(part for name in files for part in unpacked(folder / name, folder / name))
+        found = {rule: cls.from_plain(_written(folder, manifest, rule)) for rule in (OPTIMIZER, OUTER)}
+        kept = [one for state in found.values() for one in state._all() if AVERAGE in one.each]
+        own = (one for one in found[whole]._all() if AVERAGE not in one.each)
+        return cls([*own, *(kept if averages else ())])
 
     @classmethod
     def from_plain(cls, plain: Iterable[Any]) -> OptimizerState:
@@ -108,6 +109,11 @@ class OptimizerState:
             for name, start, end, each, whole, *block in plain
         )
 
+    def _of(self, key: _Key, part: Range, *, copied: bool) -> PartState:
+        if key in self._blocks:
+            self._parts[key] = [_joined(self._blocks.pop(key))]
+        return _between(self._parts.get(key, []), part, copied=copied)
+
     def _all(self) -> Iterator[PartState]:
         for known in self._parts.values():
             yield from known
@@ -116,17 +122,17 @@ class OptimizerState:
                 yield from runs
 
     def _within(self, blocks: Mapping[str, TensorBlock]) -> Iterator[PartState]:
-        names = dict.fromkeys((*self._parts, *self._blocks))
-        for name in names:
-            block = blocks.get(name)
+        keys = dict.fromkeys((*self._parts, *self._blocks))
+        for key in keys:
+            block = blocks.get(name := key[0])
             if block is None:
-                yield from self._parts[name] if name in self._parts else [_joined(self._blocks[name])]
+                yield from self._parts[key] if key in self._parts else [_joined(self._blocks[key])]
                 continue
             own = Range(name, 0, block.size)
-            if block in self._blocks.get(name, {}):
-                yield replace(_between(self._blocks[name][block], own, copied=True), block=None)
+            if block in self._blocks.get(key, {}):
+                yield replace(_between(self._blocks[key][block], own, copied=True), block=None)
                 continue
-            whole = self.of(Range(name, 0, prod(block.shape)))
+            whole = self._of(key, Range(name, 0, prod(block.shape)), copied=True)
             each = {key: block.taken_from(entry.view(block.shape)).flatten() for key, entry in whole.each.items()}
             yield PartState(own, each, whole.whole)
 
@@ -150,6 +156,20 @@ def part_files(
         if plain:
             state = OptimizerState.from_plain(plain).cut(holdings.blocks).of_names(uncut | owned)
             yield optimizer_file(writer, file), StateContent(state.plain())
+
+
+def _averages_apart(one: PartState) -> Iterator[PartState]:
+    each, whole = dict(one.each), dict(one.whole)
+    if AVERAGE in each:
+        yield replace(one, each={AVERAGE: each.pop(AVERAGE)}, whole={AVERAGED: whole.pop(AVERAGED)})
+    if each or whole:
+        yield replace(one, each=each, whole=whole)
+
+
+def _written(folder: Path, manifest: Manifest, whole: str) -> Iterator[Any]:
+    parts = optimizer_file("", whole).removesuffix(".pt")
+    files = [name for name in sorted(manifest.files) if name == whole or name.startswith(parts)]
+    return (part for name in files for part in unpacked(folder / name, folder / name))
 
 
 def load_checkpoint(module: nn.Module, folder: Path, manifest: Manifest, *, average: bool) -> None:

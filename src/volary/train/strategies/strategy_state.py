@@ -11,6 +11,7 @@ from volary.train.strategies.comparison import Comparison
 
 if TYPE_CHECKING:
     from volary.exchange.compression.residual import ResidualState
+    from volary.train.update.averaging import Averaging
 
 _KEY = "ways"  # the name of the representations in state.pt since its first version
 
@@ -27,14 +28,15 @@ class StrategyState:
     """Representations are the same on all ranks, and in state.pt of a checkpoint; residuals are each rank's own.
 
     representations: by parameter, the name of the one that was chosen; empty before anything was. comparison: of the
-    best, while it lasts. outer: the outer rule of local steps, the same on all ranks, with a state of its own. told:
+    best, while it lasts. outer: the outer rule of local steps, the same on all ranks, with a state of its own.
+    averaging: of what it makes. told:
     warnings, and parameters that had no gradient, which are not said again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, averaging: Averaging | None = None) -> None:
         self.representations: dict[str, str] = {}
         self.comparison: Comparison | None = None
-        self.outer = WorkersOuterRule()
+        self.outer = WorkersOuterRule(averaging)
         self.told: set[str] = set()
         self._residuals: ResidualKeeper = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
 

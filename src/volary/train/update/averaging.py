@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.exchange.gradients.plan import in_memory_order
 from volary.train.averages.none import NoAverage
 
 if TYPE_CHECKING:
@@ -15,65 +17,71 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from volary.server.update_rule import SliceUpdate
     from volary.session.spec import Train
     from volary.train.averages._base import Average
 
-AVERAGE, AVERAGED = "average", "averaged"  # in the state of a part: the values, and how often some have entered them
-Share = Callable[[int], float | None]
+AVERAGE = "average"  # in the state of a part: the values
+AVERAGED = "averaged"  # likewise: how often some have entered them, and after which update the newest did
 
 
 @dataclass(frozen=True)
 class Averaging:
-    """A session's average, and the steps that its periods are counted in."""
+    """A session's average, and the steps that its periods are counted in. done: those of the run after an update."""
 
     average: Average
     steps_per_epoch: int
+    done: Callable[[SliceUpdate], int]
 
     @classmethod
-    def of(cls, settings: Train, steps_per_epoch: int) -> Averaging | None:
+    def of(
+        cls, settings: Train, steps_per_epoch: int, done: Callable[[SliceUpdate], int] = attrgetter("done")
+    ) -> Averaging | None:
         """The average that a session keeps, if it does."""
         average = settings.average
-        return None if isinstance(average, NoAverage) else cls(average, steps_per_epoch)
-
-    def after(self, done: int) -> Share:
-        """What enters the average after so many updates, by how often something has."""
-        return lambda count: self.average.share(count, done, self.steps_per_epoch)
+        return None if isinstance(average, NoAverage) else cls(average, steps_per_epoch, done)
 
 
 class Averages:
-    """The averages of `values`, which may move in memory: none before something has entered them."""
+    """The averages of values, by their place among those of a slice: none before something has entered them."""
 
-    def __init__(self, values: Sequence[Tensor]) -> None:
-        self._values = values
-        self._kept: dict[int, tuple[Tensor, int]] = {}  # by the place among the values
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Tensor, int, int]] = {}  # with what AVERAGED says of it
 
     @torch.no_grad()
-    def take(self, share: Share) -> None:
-        """Let the values as they are now enter the averages."""
-        for place, values in enumerate(self._values):
-            average, count = self._kept.get(place, (values, 0))
-            if (new := share(count)) is None:
+    def take(self, slice_values: Sequence[Tensor], averaging: Averaging, update: SliceUpdate) -> None:
+        """Let all values of the slice as they are after an update enter their averages, if it is time."""
+        done = averaging.done(update)
+        for place, values in enumerate(slice_values):
+            average, count, newest = self._kept.get(place, (values, 0, 0))
+            if (new := averaging.average.share(count, newest, done, averaging.steps_per_epoch)) is None:
                 continue
-            self._kept[place] = average.lerp_(values, new) if count else values.detach().clone(), count + 1
+            entered = average.lerp_(values, new) if count else values.detach().clone()
+            self._kept[place] = entered, count + 1, done
 
-    def of(self, values: Tensor) -> tuple[Tensor, int] | None:
-        """The average (...) of these values, in their shape, and how often some have entered; None: none yet."""
-        return self._kept.get(self._place(values)) if self._kept else None
+    def of(self, place: int) -> Tensor | None:
+        """The average there (...), in the shape of its values; None: none yet."""
+        return self._kept[place][0] if place in self._kept else None
 
-    def restore(self, values: Tensor, average: Tensor | None, count: int) -> None:
-        """Go on from the average (...) of these values, in their shape; None: from none."""
-        self._kept.pop(self._place(values), None)
+    def state(self, place: int, *, copied: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What there is of one, as `each` and `whole` of a `PartState`."""
+        if place not in self._kept:
+            return {}, {}
+        average, *entered = self._kept[place]
+        return {AVERAGE: in_memory_order(average.clone() if copied else average)}, {AVERAGED: entered}
+
+    def restore(self, place: int, entries: dict[str, Any]) -> None:
+        """Go on from what a part's entries have of its average, in the shape of its values, and take that out."""
+        self._kept.pop(place, None)
+        average, entered = entries.pop(AVERAGE, None), entries.pop(AVERAGED, None)
         if average is not None:
-            self._kept[self._place(values)] = average, count
+            self._kept[place] = average, *entered
 
     @torch.no_grad()
-    def swap(self) -> None:
+    def swap(self, slice_values: Sequence[Tensor]) -> None:
         """Let values and averages change places, where there are some."""
-        for place, (average, _) in self._kept.items():
-            values = self._values[place].detach()
+        for place, (average, *_) in self._kept.items():
+            values = slice_values[place].detach()
             own = values.clone()
             values.copy_(average)
             average.copy_(own)
-
-    def _place(self, values: Tensor) -> int:
-        return next(place for place, one in enumerate(self._values) if one is values)

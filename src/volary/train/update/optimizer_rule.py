@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as
-from volary.train.update.averaging import AVERAGE, AVERAGED, Averages
+from volary.train.update.averaging import Averages
 from volary.train.update.parameter_factors import LR_FACTOR
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from volary.sharding.blocks import TensorBlock
     from volary.sharding.ranges import Range
     from volary.train.state.optimizer_state import OptimizerState
+    from volary.train.update.averaging import Averaging
 
 COUNTER = "step"  # torch's optimisers count a parameter's updates under this name; all else that is a tensor is values
 
@@ -58,7 +59,7 @@ class SliceOptimizer:
         self.optimizer, self._build = build(self._values), build
         self._begins_with_state = bool(self.optimizer.state)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
-        self.averages = Averages(self._values)
+        self.averages = Averages()
 
     def change_rate(self, lr: float) -> None:
         """Set the learning rate before any schedule to `lr`."""
@@ -121,6 +122,14 @@ class SliceOptimizer:
             by(self.optimizer)
         self.clear()
 
+    def average(self, averaging: Averaging, update: SliceUpdate) -> None:
+        """Let the values as they are after an update enter their averages."""
+        self.averages.take(self._values, averaging, update)
+
+    def swap_averages(self) -> None:
+        """Let values and their averages change places, where there are some."""
+        self.averages.swap(self._values)
+
     def clear(self) -> None:
         """Drop the gradients of the slice's parts."""
         for values in self._values:
@@ -128,7 +137,8 @@ class SliceOptimizer:
 
     def state(self, *, copied: bool = True) -> list[PartState]:
         """The optimiser's state, by part. copied: False: in the optimiser's own memory, as far as that goes."""
-        return [self._state_of(part, values, copied=copied) for part, values in self.parts.items()]
+        each = enumerate(self.parts.items())
+        return [self._state_of(place, part, values, copied=copied) for place, (part, values) in each]
 
     def restore(self, state: OptimizerState, *, copied: bool = True) -> None:
         """Go on from what was remembered of these parts, however they were cut then.
@@ -140,9 +150,8 @@ class SliceOptimizer:
         entries = {
             numbers[id(values)]: state_as(state.of(part, copied=copied), values) for part, values in self.parts.items()
         }
-        for values in self.parts.values():
-            own_state = entries[numbers[id(values)]]
-            self.averages.restore(values, own_state.pop(AVERAGE, None), own_state.pop(AVERAGED, 0))
+        for place, values in enumerate(self._values):
+            self.averages.restore(place, entries[numbers[id(values)]])
         if self._begins_with_state and not all(entries.values()):  # some were not updated before, as they were frozen
             fresh = self._build(self._values).state
             entries = {number: one or dict(fresh[own[number]]) for number, one in entries.items()}
@@ -153,7 +162,7 @@ class SliceOptimizer:
                 if isinstance(entry, torch.Tensor) and entry.ndim == 0:  # which torch gives its parameter's type
                     self.optimizer.state[own[number]][key] = entry
 
-    def _state_of(self, part: Range, values: Tensor, *, copied: bool) -> PartState:
+    def _state_of(self, place: int, part: Range, values: Tensor, *, copied: bool) -> PartState:
         each, whole = dict[str, torch.Tensor](), dict[str, Any]()
         for key, entry in self.optimizer.state.get(values, {}).items():
             if not isinstance(entry, torch.Tensor):
@@ -164,10 +173,8 @@ class SliceOptimizer:
                 each[key] = in_memory_order(entry)
             else:
                 whole[key] = entry.clone()
-        if (found := self.averages.of(values)) is not None:
-            average, whole[AVERAGED] = found
-            each[AVERAGE] = in_memory_order(average.clone() if copied else average)
-        return PartState(part, each, whole)
+        averages, entered = self.averages.state(place, copied=copied)
+        return PartState(part, {**each, **averages}, {**whole, **entered})
 
 
 class Updating(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_
@@ -13,7 +14,6 @@ from volary.server.roster.plateau import Plateau
 from volary.server.update_rule import SliceUpdate
 from volary.sharding.ranges import Range
 from volary.train.state.optimizer_state import OptimizerState
-from volary.train.update.averaging import Averaging
 from volary.train.update.by_slices import by_number
 from volary.train.update.optimizer_rule import OptimizerRule
 from volary.train.update.part_norm import PartNorm
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from volary.session.spec import Train
     from volary.sharding.holdings import Holdings
     from volary.train.schedules._base import Schedule
+    from volary.train.update.averaging import Averaging
     from volary.train.update.optimizer_rule import SliceOptimizer
     from volary.train.update.precision import Precision
 
@@ -38,7 +39,7 @@ class Update:
     It says to its slices how they are updated; see `volary.train.update.optimizer_rule.Updating`.
     named: the trained parameters. steps: the run's planned steps, which some schedules need. build: an optimiser of
     parameters, first given their names and then the tensors. elementwise: the rule's own promise that each value's
-    update depends on its own gradient and state alone. steps_per_epoch: for averages of what it updates. lr: the
+    update depends on its own gradient and state alone. averaging: of what it updates, if an average is kept. lr: the
     learning rate of the newest step. plateau: what evaluations have made of it.
     """
 
@@ -51,7 +52,7 @@ class Update:
         steps: int,
         build: Callable[[Sequence[str]], Callable[[list[Tensor]], Optimizer]],
         elementwise: bool,
-        steps_per_epoch: int = 1,
+        averaging: Averaging | None = None,
     ) -> None:
         self._schedule, self._settings, self._precision, self._steps = schedule, settings, precision, steps
         self._build, self.elementwise, self.clip_value = build, elementwise, settings.clip_value
@@ -65,7 +66,7 @@ class Update:
         self.lr, self._factor = 0.0, 1.0
         self._norm: PartNorm | None = None
         self.plateau = Plateau()
-        self._averaging, self._done = Averaging.of(settings, steps_per_epoch), 0
+        self._averaging, self._done = averaging, 0
 
     def hold_parts(self, holdings: Holdings, parts: PartGroup) -> None:
         """From now on these are parts of parameters, and other workers have the rest. Raises SettingError if the rule
@@ -151,7 +152,7 @@ class Update:
             self._clip(one.parts, self._settings.clip_norm)
         one.step(self._factor, self._precision.step)
         if self._averaging is not None:
-            one.averages.take(self._averaging.after(self._done))
+            one.average(self._averaging, replace(update, done=self._done))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -164,7 +165,7 @@ class Update:
 
     def _swap(self) -> None:
         for one in self._rule.optimizers.values():
-            one.averages.swap()
+            one.swap_averages()
 
     def _clip(self, parts: Mapping[Range, Tensor], most: float) -> None:
         if self._norm is None:

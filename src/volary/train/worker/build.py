@@ -23,7 +23,7 @@ from volary.train.strategies.strategy_state import StrategyState
 from volary.train.update.precision import Precision
 from volary.train.worker.rank_part import RankPart
 from volary.train.worker.saver import GroupSaver
-from volary.train.worker.session import training, update_of
+from volary.train.worker.session import average_of, training, update_of
 from volary.train.worker.session_parts import SessionParts
 
 if TYPE_CHECKING:
@@ -58,18 +58,15 @@ def assemble(
     seed_all(session.train.seed + 1 + own.replicas.rank)
     data = RankData(model, own.part.holdings.samples, group.bulletin, recorder)
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
-    precision, state = Precision(session.train.precision, device), StrategyState()
-    update = update_of(model, precision, data.steps, data.steps_per_epoch, data.feed)
-    network = TrainedNetwork(model.flow("train", own.absent(model, recorder)), device, precision, update, model.mixing)
-    steps = StepSettings(
-        passes=session.train.accumulate,
-        samples=lambda: data.feed.given,
-        on_nonfinite=session.train.on_nonfinite,
-        estimate=estimate.of(session.data.batch_size / own.replicas.size) if estimate else None,
-    )
-    judged = {"plateau": update.plateau} if plateau_rule(session.schedule) else {}
-    replica = own.replica(session.strategy, recorder, update, state, steps)
-    best, consistency = Best(), session.strategy.consistency if group.size > 1 else Bsp()
+    consistency = session.strategy.consistency if group.size > 1 else Bsp()
+    updates_locally, averaging = consistency.at(0, 0.0).updates, average_of(session, data.steps_per_epoch)
+    precision, state = Precision(session.train.precision, device), StrategyState(averaging)
+    of_own = None if updates_locally else averaging  # else of what all agree on
+    update = update_of(model, precision, data.steps, data.steps_per_epoch, data.feed, of_own)
+    flow, averages = model.flow("train", own.absent(model, recorder)), averaging is not None
+    network = TrainedNetwork(flow, device, precision, update, model.mixing, averages)
+    best, judged = Best(), {"plateau": update.plateau} if plateau_rule(session.schedule) else {}
+    replica = own.replica(session.strategy, recorder, update, state, _steps(model, data, estimate, own.replicas.size))
     lockstep = Lockstep(
         session=session,
         counts=own.counts,
@@ -88,12 +85,23 @@ def assemble(
             {**data.parts(), "best": best, "ways": state, "outer": state.outer, **judged},
             {RESIDUALS: state, STREAMS: data.streams, **replica.own},
             Progress(data.feed, best, update.plateau, lambda text: recorder.event("warning", text=text)),
-            updates_locally=consistency.at(0, 0.0).updates,
+            updates_locally=updates_locally,
         ),
         residuals=state,
         consistency=consistency,
+        averaged=state.outer.averaged if updates_locally else update.averaged,
         best=best,
         requests=RunRequests(requests, group.bulletin, asked_to_end),
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all, own.part.scattered),
     )
     return training(model, recorder, replica, lockstep, network, own.replicas.size, own.part)
+
+
+def _steps(model: Model, data: RankData, estimate: StepEstimate | None, workers: int) -> StepSettings:
+    session = model.session
+    return StepSettings(
+        passes=session.train.accumulate,
+        samples=lambda: data.feed.given,
+        on_nonfinite=session.train.on_nonfinite,
+        estimate=estimate.of(session.data.batch_size / workers) if estimate else None,
+    )

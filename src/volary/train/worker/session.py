@@ -18,6 +18,7 @@ from volary.train.predicting.text_writer import TextWriter
 from volary.train.state.seeds import seed_all
 from volary.train.trial import try_first
 from volary.train.uncounted import UncountedLoss
+from volary.train.update.averaging import Averaging
 from volary.train.update.paced import Paced
 from volary.train.update.precision import check_precision
 from volary.train.update.session_schedule import schedule_of
@@ -71,17 +72,29 @@ def as_trained(model: Model, device: torch.device) -> Model:
     return replace(model, module=compiled(model.module, device))
 
 
-def update_of(model: Model, precision: Precision, steps: int, steps_per_epoch: int, feed: Feed | None = None) -> Update:
+def average_of(session: Session, steps_per_epoch: int) -> Averaging | None:
+    """The average of weights that a session keeps, if it does."""
+    return Averaging.of(session.train, steps_per_epoch)
+
+
+def update_of(
+    model: Model,
+    precision: Precision,
+    steps: int,
+    steps_per_epoch: int,
+    feed: Feed | None = None,
+    averaging: Averaging | None = None,
+) -> Update:
     """The update of parameters in a run of so many steps. Raises SettingError if none is trained.
 
-    feed: whose batches the schedule goes by; None: by the number of the update.
+    feed: whose batches the schedule goes by; None: by the number of the update. averaging: of these parameters.
     """
     schedule = schedule_of(model.session, steps_per_epoch)
     trained = [(name, parameter) for name, parameter in named_parameters(model.module) if parameter.requires_grad]
     if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
     paced = schedule if feed is None else Paced(schedule, feed)
-    return Update(trained, paced, model.session.train, precision, steps, *update_rule(model.session), steps_per_epoch)
+    return Update(trained, paced, model.session.train, precision, steps, *update_rule(model.session), averaging)
 
 
 def training(

@@ -71,6 +71,7 @@ class SessionParts:
         self._module, self._holdings = part.module, part.holdings
         self._scattered = ScatteredWeights(part.module, part.scattered) if part.scattered else None
         self._update: Stateful = network.update
+        self._averages_by = (_OUTER if updates_locally else "update") if network.averages else ""
         self._parts, self._own = {**parts, PRECISION: network.precision}, dict(own)
         if updates_locally:
             self._update = self._own[RANK_OPTIMIZER] = PerWorkerState(RANK_OPTIMIZER, network.update)
@@ -166,7 +167,7 @@ class SessionParts:
         holdings, parts = self._holdings, {"update": self._update, **self._parts}
         if self._in_parts:
             for name, file in _RULES.items() if holdings.apart else [("update", OPTIMIZER)]:
-                state = OptimizerState.read(folder, manifest, file).within(holdings.blocks)
+                state = self._rule_state(folder, manifest, name, file).within(holdings.blocks)
                 parts.pop(name).restore(state.plain())
         reads = holdings.leads or holdings.apart
         if self._scattered is not None:
@@ -213,8 +214,11 @@ class SessionParts:
             known = unpacked(read(folder, manifest, SHARED), folder / SHARED)
         else:
             known = self._progress.parts(read(folder, manifest, ROSTER))
-        rules = {name: OptimizerState.read(folder, manifest, file).plain() for name, file in _RULES.items()}
+        rules = {name: self._rule_state(folder, manifest, name, file).plain() for name, file in _RULES.items()}
         return {**rules, **known}
+
+    def _rule_state(self, folder: Path, manifest: Manifest, name: str, file: str) -> OptimizerState:
+        return OptimizerState.read(folder, manifest, file, averages=name == self._averages_by)
 
     def _restore_own(self, states: Sequence[dict[str, Any]], drawn: dict[str, Any]) -> None:
         """Take what was this rank's, and then that of ranks that are gone. drawn: with the generators."""

@@ -46,11 +46,20 @@ class Clock:
 
     def factor(self, samples: int) -> float:
         """The factor of the learning rate for the update that brings the run to so many samples."""
-        return self.schedule.factor(self.step(max(0, samples - 1)), self.steps)
+        return self.schedule.factor(self.done(samples) - 1, self.steps)
+
+    def done(self, samples: int) -> int:
+        """The number of updates, the one included that brings the run to so many samples."""
+        return self.step(max(0, samples - 1)) + 1
 
     def step(self, samples: int) -> int:
         """The number of the update that follows so many samples; 0 is the first."""
         return self.epochs.steps_of(samples)
+
+
+def averaging_of(session: Session, clock: Clock) -> Averaging | None:
+    """The average that servers keep of a session's weights, if it has one."""
+    return Averaging.of(session.train, clock.epochs.steps, lambda update: clock.done(update.samples))
 
 
 _AS_SET = Rate(0, None)
@@ -80,7 +89,7 @@ class SessionUpdating:
     def __init__(self, session: Session, clock: Clock, rates: RateChanges) -> None:
         self._build, self.elementwise = update_rule(session)
         self.clip_value, self._clock, self._rates = session.train.clip_value, clock, rates
-        self._averaging = Averaging.of(session.train, clock.epochs.steps)
+        self._averaging = averaging_of(session, clock)
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
         return self._build(names)
@@ -92,7 +101,7 @@ class SessionUpdating:
             one.change_rate(rate.lr)
         one.step(self._clock.factor(update.samples) * rate.factor)
         if self._averaging is not None:
-            one.averages.take(self._averaging.after(self._clock.step(max(0, update.samples - 1)) + 1))
+            one.average(self._averaging, update)
 
 
 class BufferRule:

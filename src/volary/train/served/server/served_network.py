@@ -18,7 +18,7 @@ from volary.train.agreement.agreed_plan import describe
 from volary.train.model import Model, build_model
 from volary.train.served.layout import Layout, cut_network, lay_out
 from volary.train.served.server.network_file import HERE, read_network
-from volary.train.served.server.rule import Clock, RateChanges, SessionUpdating
+from volary.train.served.server.rule import Clock, RateChanges, SessionUpdating, averaging_of
 from volary.train.state.optimizer_state import OPTIMIZER, OUTER
 from volary.train.state.seeds import seed_all
 from volary.train.strategies.averaging.outer_rule import outer_updating
@@ -33,13 +33,15 @@ if TYPE_CHECKING:
     from volary.server.shards.roster_listener import RosterListener
     from volary.session.spec import Session, Strategy
     from volary.train.strategies.averaging.outer_rule import OuterUpdating
+    from volary.train.update.averaging import Averaging
     from volary.train.update.optimizer_rule import Updating
 
 
 @dataclass(frozen=True)
 class ServedNetwork:
     """A network on servers. updating: None if workers update, and servers add what these have changed, or
-    step by it as `outer` says. pulls: codec of differences in pulls. centre: workers pull what servers keep.
+    step by it as `outer` says. averaging: of the weights, if an average is kept. pulls: codec of differences in pulls.
+    centre: workers pull what servers keep.
 
     rates: how a session's learning rate changes while the run trains.
     """
@@ -48,6 +50,7 @@ class ServedNetwork:
     layout: Layout
     updating: Updating | None
     outer: OuterUpdating | None
+    averaging: Averaging | None
     pulls: FrameCodec | None
     rates: RateChanges
     centre: bool = False
@@ -74,12 +77,14 @@ def network_of(session: Session, model: Model, layout: Layout, rates: RateChange
     """Build what servers keep of a session's network, which `layout` cuts."""
     rates = rates or RateChanges()
     assert not isinstance(model.samples, Stream)  # open_data refuses it
-    updating = None
+    clock, updating = Clock.of(session, model.samples), None
+    averaging = averaging_of(session, clock)
     if session.strategy.consistency.pushes is not Push.DIFFERENCE:
-        updating = SessionUpdating(session, Clock.of(session, model.samples), rates)
+        updating = SessionUpdating(session, clock, rates)
     strategy = session.strategy
-    outer, centre = outer_updating(strategy.consistency), strategy.consistency.pull(strategy.workers) is not None
-    return ServedNetwork(model.module, layout, updating, outer, _pulls(strategy), rates, centre)
+    outer = outer_updating(strategy.consistency, averaging)
+    centre = strategy.consistency.pull(strategy.workers) is not None
+    return ServedNetwork(model.module, layout, updating, outer, averaging, _pulls(strategy), rates, centre)
 
 
 def awaited_network(
@@ -104,7 +109,7 @@ def awaited_network(
         raise SettingError("this network's gradients are cut otherwise on servers than on workers: please report it")
     local = strategy.consistency.pushes is Push.DIFFERENCE
     updating, outer = None if local else said.optimizer, outer_updating(strategy.consistency)
-    return ServedNetwork(module, layout, updating, outer, _pulls(strategy), RateChanges())
+    return ServedNetwork(module, layout, updating, outer, None, _pulls(strategy), RateChanges())
 
 
 def _pulls(strategy: Strategy) -> FrameCodec | None:

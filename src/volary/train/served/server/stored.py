@@ -12,7 +12,7 @@ from volary.server.update_rule import MeanRule, UpdateRule
 from volary.train.served.server.rule import BufferRule
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.weights import SavedWeights, weights_of
-from volary.train.strategies.averaging.outer_rule import OuterRule
+from volary.train.strategies.averaging.outer_rule import outer_rule
 from volary.train.update.optimizer_rule import OptimizerRule
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ def stored(
     layout = network.layout
     own = [one for one in slices if not layout.is_of_buffers(one)]
     buffers = [one for one in slices if layout.is_of_buffers(one)]
-    rule: UpdateRule = MeanRule(scaled=not network.centre)
     norm: Norm | None = None
     if (updating := network.updating) is not None:
         whole = not updating.elementwise
         parts = {one.number: {part: layout.trained(part, whole=whole) for part in one.parts} for one in own}
-        rule = optimizers = OptimizerRule(parts, updating, changes_sums=True)
+        rule: UpdateRule = (optimizers := OptimizerRule(parts, updating, changes_sums=True))
         norm = optimizers.norm
-    elif network.outer is not None:
-        rule = OuterRule({one.number: {part: layout.values(part) for part in one.parts} for one in own}, network.outer)
+    else:
+        kept = {one.number: {part: layout.values(part) for part in one.parts} for one in own}
+        rule = outer_rule(kept, network.outer, network.averaging, MeanRule(scaled=not network.centre))
     rules: dict[int, UpdateRule] = dict.fromkeys((one.number for one in own), rule)
     rules |= dict.fromkeys((one.number for one in buffers), BufferRule())
     if welcome.restore is not None:
@@ -55,7 +55,9 @@ def stored(
         for name, tensor in weights_of(network.module).items():
             if name not in layout.tensors:
                 tensor.copy_(weights.whole(name))
-        _restore(weights, OptimizerState.read(path, manifest, network.remembered), layout, slices, rules)
+        averages = network.averaging is not None
+        state = OptimizerState.read(path, manifest, network.remembered, averages=averages)
+        _restore(weights, state, layout, slices, rules)
     values = {one.number: torch.cat([layout.values(part) for part in one.parts]) for one in slices}
     forms = Forms({one.number: _shape(layout, one) for one in slices})
     return SliceStore(forms, values, rules.__getitem__, welcome.applied, memory, norm)

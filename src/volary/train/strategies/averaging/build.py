@@ -9,7 +9,6 @@ from volary.train.strategies.averaging.elastic_steps import ElasticSteps
 from volary.train.strategies.averaging.fragmented_steps import FragmentedSteps
 from volary.train.strategies.averaging.gossip_steps import GossipSteps
 from volary.train.strategies.averaging.local_steps import LocalSteps
-from volary.train.strategies.averaging.outer_rule import outer_updating
 from volary.train.strategies.contribution import differences
 
 if TYPE_CHECKING:
@@ -25,10 +24,10 @@ def local(
     settings: StrategySettings, representations: Mapping[str, Representation], group: Group, update: WholeUpdate | None
 ) -> LocalSteps:
     """Copies that become equal after each period. Raises SettingError for an outer rule that needs whole tensors."""
-    updating = outer_updating(settings.strategy.consistency)
-    outer = settings.state.outer.of(settings.module, updating)
+    consistency = settings.strategy.consistency
+    outer = settings.state.outer.of(settings.module, consistency)
     made = LocalSteps(differences(settings, representations, group), settings, update, outer)
-    taken = "their mean is taken" if updating is None else "the outer rule steps by their mean"
+    taken = "their mean is taken" if consistency.outer is None else "the outer rule steps by their mean"
     when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
     made.contribution.tell(f"by each worker; {taken} {when}")
     return made
@@ -38,8 +37,7 @@ def fragmented(
     settings: StrategySettings, representations: Mapping[str, Representation], group: Group, update: WholeUpdate | None
 ) -> FragmentedSteps:
     """Copies whose fragments are exchanged in turn. Raises SettingError for more than layers, and as `local`."""
-    updating = outer_updating(settings.strategy.consistency)
-    outer = settings.state.outer.of(settings.module, updating)
+    outer = settings.state.outer.of(settings.module, settings.strategy.consistency)
     made = FragmentedSteps(settings, representations, group, update, outer)
     when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
     made.tell(f"by each worker; one of {settings.strategy.consistency.fragments} fragments is exchanged {when}")

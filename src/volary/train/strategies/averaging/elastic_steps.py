@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.naming import named_parameters
+from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import share_now
 from volary.train.agreement.votes import Vote
 from volary.train.state.rank_state import PARAMETERS
@@ -53,8 +54,10 @@ class ElasticSteps(Exchanging):
         update: WholeUpdate | None,
         part: float,
     ) -> None:
+        self._outer = settings.state.outer.of(settings.module, settings.strategy.consistency)
         self._centre = centre_of(settings.module)
         own = {name: one for name, one in named_parameters(settings.module) if one.requires_grad}
+        self._numbers = {name: number for number, name in enumerate(own)}  # as the rule of the centre has them
         around = replace(settings, module=self._centre)
         super().__init__(pulls(around, representations, group, own, part), settings.recorder)
         self._module, self._group, self._update = settings.module, group, update
@@ -99,7 +102,8 @@ class ElasticSteps(Exchanging):
         """Move the centre by what all have pulled."""
         self.contribution.pushed.updated()  # if it learnt from nothing
         for slot in self.contribution.slots:
-            slot.parameter.add_(slot.agreed)
+            update = SliceUpdate([slot.agreed], done=self._recorder.step + 1)
+            self._outer.apply(self._numbers[slot.name], [slot.parameter], update)
 
     def leave_out(self) -> None:
         """Let nobody have pulled, on all workers; what a worker has updated by itself stays."""

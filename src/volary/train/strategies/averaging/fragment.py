@@ -70,7 +70,7 @@ class Fragment(Exchanging):
         super().__init__(differences(own, representations, group), settings.recorder)
         self._outer, self._numbers = outer, numbers
         self._vote = Vote(0.0, busy=True, ending=False)
-        self._scale: float | None = None  # of sums that are under way
+        self._under_way: SliceUpdate | None = None  # of sums that are, but for them
 
     @property
     def since(self) -> Mapping[str, Tensor]:
@@ -96,7 +96,7 @@ class Fragment(Exchanging):
 
     def apply(self, scale: float = 1.0) -> None:
         """Let the sums count, when they are here."""
-        self._scale = scale
+        self._under_way = SliceUpdate([], scale=scale, done=self._recorder.step + 1)
 
     def leave_out(self) -> None:
         """Let what has left not count; it leaves again with what comes next."""
@@ -106,13 +106,13 @@ class Fragment(Exchanging):
     @torch.no_grad()
     def settle(self) -> None:
         """Wait for the sums that are under way, and let what all workers have step by them."""
-        if self._scale is None:
+        if self._under_way is None:
             return
         self.contribution.keeper.settle()
         for slot in self.contribution.slots:
-            update = SliceUpdate([slot.agreed], scale=self._scale)
+            update = replace(self._under_way, sums=[slot.agreed])
             self._outer.apply(self._numbers[slot.name], [self.since[slot.name]], update)
-        self._scale = None
+        self._under_way = None
 
     @torch.no_grad()
     def mix(self, alpha: float) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import share_now
 from volary.train.agreement.mean_model import lent_mean
 from volary.train.agreement.votes import Vote
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 class GossipSteps(Exchanging):
     """See `volary.train.replica.Voting`. Making one is a collective call.
 
-    A checkpoint has the mean of all replicas, and of each worker its own (see `RankState`).
+    A checkpoint has the mean of all replicas, and of each worker its own (see `RankState`). So it is with averages of
+    weights: of the mean of replicas that keep one each, their mean is the average.
     """
 
     contribution: ContributionBuffers[PushedParameters]
@@ -47,6 +49,8 @@ class GossipSteps(Exchanging):
         self._module, self._group, self._update = settings.module, group, update
         self._consistency, self._behind = settings.strategy.consistency, settings.comm_setup.behind
         self._partners: Sequence[Sequence[int]] = ()  # by rank, those whose parameters it receives
+        self._averages = settings.state.outer
+        self._kept = self._averages.of(settings.module, self._consistency)
         self._step = 0
         self._under_way = False
         self._vote = Vote(0.0, busy=True, ending=False)
@@ -93,6 +97,9 @@ class GossipSteps(Exchanging):
         self._under_way = True
         if not self._behind:
             self.settle()
+        done = SliceUpdate([None], done=self._recorder.step + 1)
+        for number, parameter in enumerate(self._trained().values()):
+            self._kept.apply(number, [parameter], done)  # changes nothing, and lets it enter the average
 
     def leave_out(self) -> None:
         """Take no mean, on all workers; what a worker has updated by itself stays."""
@@ -114,12 +121,12 @@ class GossipSteps(Exchanging):
     def consensus(self) -> Iterator[None]:
         """Lend the network the mean of all replicas."""
         self.settle()
-        with lent_mean(self._trained(), 1 / self._group.size, self._group) as self._own:
+        with lent_mean(self._meant(), 1 / self._group.size, self._group) as self._own:
             yield
         self._own = {}
 
     def rank_state(self) -> dict[str, Any]:
-        """This worker's parameters, within `consensus`, and of how many workers it is one."""
+        """This worker's parameters and averages, within `consensus`, and of how many workers it is one."""
         momentum = {} if self._momentum is None else {"momentum": self._momentum.state()}
         return {"workers": self._group.size, "values": self._own, **momentum}
 
@@ -131,9 +138,9 @@ class GossipSteps(Exchanging):
     @torch.no_grad()
     def take_own(self) -> None:
         """This worker's parameters become its own again, as they were restored."""
-        trained = self._trained()
+        meant = self._meant()
         for name, values in self._own.items():
-            trained[name].copy_(values)
+            meant[name].copy_(values)
         if self._momentum is not None and self._restored is not None:
             self._momentum.restore(self._restored)
         elif self._momentum is not None:
@@ -142,6 +149,10 @@ class GossipSteps(Exchanging):
 
     def _trained(self) -> dict[str, Tensor]:
         return {slot.name: slot.parameter.detach() for slot in self.contribution.slots}
+
+    def _meant(self) -> dict[str, Tensor]:
+        """What the mean of all replicas is taken of: parameters by name, and averages by the number of theirs."""
+        return {**self._trained(), **{str(number): one for number, one in self._averages.averages().items()}}
 
     @torch.no_grad()
     def _take_mean(self) -> None:

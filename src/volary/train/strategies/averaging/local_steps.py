@@ -8,6 +8,7 @@ sum travels under the next steps and is added after them, to what these have cha
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -51,7 +52,7 @@ class LocalSteps(Exchanging):
         self._vote = Vote(0.0, busy=True, ending=False)
         self._equal = contribution.pushed.since
         self._begun = {name: torch.empty_like(one) for name, one in self._equal.items()} if self._behind else {}
-        self._under_way: float | None = None  # the factor of the sums that are
+        self._under_way: SliceUpdate | None = None  # what the sums that are make of what was equal, but for them
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has."""
@@ -88,7 +89,7 @@ class LocalSteps(Exchanging):
 
     def apply(self, scale: float = 1.0) -> None:
         """Let the sums count: now, or a step behind before the next leave."""
-        self._under_way = scale
+        self._under_way = SliceUpdate([], scale=scale, done=self._recorder.step + 1)
         if not self._behind:
             self.settle()
 
@@ -121,6 +122,6 @@ class LocalSteps(Exchanging):
         self.contribution.keeper.settle()
         for number, slot in enumerate(self.contribution.slots):  # as the outer rule numbers them
             equal = self._equal[slot.name]
-            self._outer.apply(number, [equal], SliceUpdate([slot.agreed], scale=self._under_way))
+            self._outer.apply(number, [equal], replace(self._under_way, sums=[slot.agreed]))
             slot.parameter.copy_(equal if changed is None else equal + changed[slot.name])
         self._under_way = None

@@ -7,8 +7,11 @@ block momentum (Chen and Huo, ICASSP 2016), and any other optimiser FedOpt (Redd
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from volary.errors import SettingError
 from volary.naming import named_parameters
@@ -16,46 +19,68 @@ from volary.server.update_rule import MeanRule
 from volary.sharding.ranges import Range
 from volary.train.model import plain_rule
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.strategies.averaging.averaged_mean import AveragedMean
 from volary.train.update.optimizer_rule import OptimizerRule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from volary.consistency._base import Consistency
     from volary.server.update_rule import SliceUpdate, UpdateRule
+    from volary.train.update.averaging import Averaging
     from volary.train.update.optimizer_rule import PartState, SliceOptimizer
 
 
 class OuterUpdating:
     """See `volary.train.update.optimizer_rule.Updating`: at the outer rule's own learning rate, always.
 
-    Raises SettingError if nothing says that `build` makes an optimiser that updates each value on its own.
+    averaging: of what it updates, if an average is kept. Raises SettingError if nothing says that `build` makes an
+    optimiser that updates each value on its own.
     """
 
     elementwise = True
     clip_value = None
 
-    def __init__(self, build: Callable[[list[Tensor]], Optimizer], elementwise: bool) -> None:
+    def __init__(
+        self, build: Callable[[list[Tensor]], Optimizer], elementwise: bool, averaging: Averaging | None = None
+    ) -> None:
         if not elementwise:
             raise SettingError(
                 "consistency.outer: nothing says that it updates each value on its own, and servers keep parts of "
                 "parameters; accepted: an elementwise one, as sgd or adam, or a class of yours that says elementwise"
             )
-        self._build = build
+        self._build, self._averaging = build, averaging
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
         return self._build
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
         one.step(1.0)
+        if self._averaging is not None:
+            one.average(self._averaging, update)
 
 
-def outer_updating(consistency: Consistency) -> OuterUpdating | None:
+def outer_updating(consistency: Consistency, averaging: Averaging | None = None) -> OuterUpdating | None:
     """How a consistency model's outer rule updates; None: it has none. Raises SettingError, as `OuterUpdating`."""
-    return None if consistency.outer is None else OuterUpdating(*plain_rule(consistency.outer))
+    return None if consistency.outer is None else OuterUpdating(*plain_rule(consistency.outer), averaging)
+
+
+def outer_rule(
+    slices: Mapping[int, Mapping[Range, Tensor]],
+    updating: OuterUpdating | None,
+    averaging: Averaging | None,
+    mean: MeanRule,
+) -> OuterRule | AveragedMean | MeanRule:
+    """The rule of what all have of `slices`, see `OuterRule`. updating: None: it changes as `mean` says.
+
+    averaging: if an average of it is kept.
+    """
+    if updating is not None:
+        return OuterRule(slices, updating)
+    return mean if averaging is None else AveragedMean(mean, slices, averaging)
 
 
 class OuterRule:
@@ -77,34 +102,66 @@ class OuterRule:
     def restore(self, number: int, state: OptimizerState) -> None:
         self._optimizers.restore(number, state)
 
+    def average(self, number: int) -> Tensor | None:
+        """Of a slice that is one tensor, (...) in its shape; None: none yet."""
+        return self._optimizers.optimizers[number].averages.of(0)
+
 
 class WorkersOuterRule:
     """The outer rule where all workers keep all parameters, and so each the same rule; see `Stateful`.
 
-    It outlives what travels in which buckets, and may be restored before there is a network.
+    It outlives what travels in which buckets, and may be restored before there is a network. averaging: of what it
+    makes, if an average is kept.
     """
 
-    def __init__(self) -> None:
-        self._rule: OuterRule | None = None
+    def __init__(self, averaging: Averaging | None = None) -> None:
+        self._averaging = averaging
+        self._rule: OuterRule | AveragedMean | None = None
         self._restored = OptimizerState()
-        self._slices = 0
+        self._trained: list[Tensor] = []
 
-    def of(self, module: nn.Module, updating: OuterUpdating | None) -> UpdateRule:
-        """The rule of the trained parameters, numbered as the network has them; without `updating` the mean."""
-        if updating is None:
-            return MeanRule()
+    def of(self, module: nn.Module, consistency: Consistency) -> UpdateRule:
+        """The rule of the trained parameters, numbered as the network has them.
+
+        Raises SettingError for an outer rule that needs whole tensors.
+        """
         if self._rule is None:
-            trained = [(name, one.detach()) for name, one in named_parameters(module) if one.requires_grad]
-            slices = {number: {Range(name, 0, one.numel()): one} for number, (name, one) in enumerate(trained)}
-            self._rule, self._slices = OuterRule(slices, updating), len(slices)
+            trained = [(name, one) for name, one in named_parameters(module) if one.requires_grad]
+            slices = {n: {Range(name, 0, one.numel()): one.detach()} for n, (name, one) in enumerate(trained)}
+            made = outer_rule(slices, outer_updating(consistency, self._averaging), self._averaging, MeanRule())
+            if isinstance(made, MeanRule):
+                return made
+            self._rule, self._trained = made, [one for _, one in trained]
             self._take_up()
         return self._rule
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Lend the network, which has what all agreed on, the average of that, where there is one."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def averages(self) -> dict[int, Tensor]:
+        """Those that there are, by the number of the parameter."""
+        found = {n: None if self._rule is None else self._rule.average(n) for n in range(len(self._trained))}
+        return {number: one for number, one in found.items() if one is not None}
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for number, average in self.averages().items():
+            parameter = self._trained[number].detach()
+            own = parameter.clone()
+            parameter.copy_(average)
+            average.copy_(own)
 
     def state(self) -> list[Any]:
         """What it remembers, as `OptimizerState.plain` gives it, in its own memory until the next update."""
         if self._rule is None:
             return []
-        found = [self._rule.state(number, copied=False) for number in range(self._slices)]
+        found = [self._rule.state(number, copied=False) for number in range(len(self._trained))]
         return OptimizerState(part for parts in found for part in parts).plain()
 
     def restore(self, state: list[Any]) -> None:
@@ -114,6 +171,6 @@ class WorkersOuterRule:
     def _take_up(self) -> None:
         if self._rule is None:
             return
-        for number in range(self._slices):
+        for number in range(len(self._trained)):
             self._rule.restore(number, self._restored)
         self._restored = OptimizerState()
