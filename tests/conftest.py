@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import torch
 
 from _leaks import Surroundings, adopt_orphans, common, left_in_common
 from _workers import Workers
@@ -21,6 +22,7 @@ _BEFORE = pytest.StashKey[dict[str, frozenset[Path]]]()
 # no time limit an example (the machine may be busy) and no database (it would be a file in the checkout)
 hypothesis.settings.register_profile("volary", deadline=None, database=None, print_blob=True)
 hypothesis.settings.load_profile("volary")
+torch.set_num_threads(1)  # as workers have: of tiny networks, more of them spin, beside what else runs
 adopt_orphans()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # started in the background (nohup, CI): what tests start and interrupt must not inherit that, as it does no handler
@@ -92,6 +94,7 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
     yield
     os.chdir(home)
     sys.path[:] = path  # a session puts its folder there, whose files would be found in place of ours
+    torch.set_num_threads(1)
     left = before.left_since()
     before.clear()
     if left:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
-import pytest
 import torch
 from torch import nn
 
 from volary.exchange.choice.rows import estimated
 
 WORK_S, WAITED_S = 0.2, 0.6
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_what_others_do_with_the_core_meanwhile_does_not_count():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -149,15 +148,6 @@ def whole_and_resumed(rank: int, world_size: int, strategy: dict[str, Any]) -> l
     return [*runs, *(trained(rank, world_size, growing(strategy), "again", disk=Quick(), until=end) for end in ends)]
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """As the workers have: a step of these takes a fraction of a millisecond."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def replace_batch(one: Session) -> Session:
     return replace(one, data=replace(one.data, batch="fixed"))
 
@@ -175,7 +165,6 @@ def check(runs: list[Trained]) -> None:
         assert torch.equal(parameter, resumed.parameters[name]), f"{name} differs after a resume"
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_searches_change_nothing_else_and_a_resumed_run_equals_an_uninterrupted_one():
     runs = whole_and_resumed(0, 1, {})
     check(runs)
@@ -187,7 +176,6 @@ def test_searches_change_nothing_else_and_a_resumed_run_equals_an_uninterrupted_
     assert samples == [100] * 4
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_the_learning_rate_follows_the_data_and_grows_with_the_batch():
     whole = trained(0, 1, growing(), "whole", disk=Quick())
     fixed = trained(0, 1, replace_batch(growing()), "fixed", disk=Quick())

@@ -102,11 +102,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence
 
     def train(names: Sequence[str]) -> dict[str, Trained]:
         monkeypatch.setattr(row_blocks, "LARGE_BYTES", row_blocks.LARGE_BYTES)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # as the workers have
-        found = train_all(0, 1, names)
-        torch.set_num_threads(threads)
-        return found
+        return train_all(0, 1, names)
 
     return train
 
