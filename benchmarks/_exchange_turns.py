@@ -30,7 +30,7 @@ from volary.lab.network.links import HOST_DEVICE
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.agreement.first_state import DeferredTensors, share_buffers
-from volary.train.lockstep import Lockstep
+from volary.train.lockstep.lockstep import Lockstep
 from volary.train.loop import Training, train
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.model import build_model
@@ -90,7 +90,7 @@ class Ours:
 
     def run(self, steps: int) -> None:
         """Train for so many steps; ends when all updates have been made."""
-        self.training.coordinator.data.feed.limit(self.training.coordinator.data.feed.step + steps)
+        self.training.coordinator.rank.data.feed.limit(self.training.coordinator.rank.data.feed.step + steps)
         train(self.training)
         self.training.replica.settle()
 
@@ -115,7 +115,7 @@ def volary(
         estimate=estimate,
     )
     try:
-        training.coordinator.replica.start(DeferredTensors(new=False))
+        training.coordinator.rank.replica.start(DeferredTensors(new=False))
         yield Ours(training)
     except BaseException:
         cut()  # the exchange's thread may wait for ranks that will never come

@@ -94,10 +94,10 @@ def _ours(model: Model, device: torch.device, group: Group, folder: Path) -> tup
         drafts=LocalDrafts(Checkpoints(folder / "unused"), recorder, keep_last=1, keep_best=False),
         asked_to_end=lambda: False,
     )
-    training.coordinator.replica.start(DeferredTensors(new=False))
+    training.coordinator.rank.replica.start(DeferredTensors(new=False))
 
     def run(steps: int) -> None:
-        training.coordinator.data.feed.limit(training.coordinator.data.feed.step + steps)
+        training.coordinator.rank.data.feed.limit(training.coordinator.rank.data.feed.step + steps)
         train(training)
         training.replica.settle()
 

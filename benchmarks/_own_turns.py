@@ -126,10 +126,10 @@ class Sides:
             drafts=LocalDrafts(Checkpoints(Path("unused")), worker._recorder, 1, keep_best=False),
             asked_to_end=lambda: False,
         )
-        training.coordinator.replica.start(training.coordinator.saver.late)
+        training.coordinator.rank.replica.start(training.coordinator.saver.late)
 
         def run(steps: int) -> None:
-            training.coordinator.data.feed.limit(training.coordinator.data.feed.step + steps)
+            training.coordinator.rank.data.feed.limit(training.coordinator.rank.data.feed.step + steps)
             train(training)
 
         return run

@@ -32,7 +32,7 @@ from volary.train.worker.connect import joined
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.run.verdict import Outcome
-    from volary.train.lockstep import Lockstep
+    from volary.train.lockstep.lockstep import Lockstep
     from volary.train.loop import Training
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
@@ -105,7 +105,7 @@ class Turns:
 
     def _over_all(self, seconds: float) -> float:
         found = torch.tensor(seconds, dtype=torch.float64)
-        if self._training.coordinator.group.size > 1:
+        if self._training.coordinator.rank.group.size > 1:
             distributed.all_reduce(found, distributed.ReduceOp.SUM if self._of_processors else distributed.ReduceOp.MAX)
         return found.item()
 
@@ -133,13 +133,13 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group
         drafts=LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False),
         asked_to_end=lambda: pulse.asked_to_end,
     )
-    training.coordinator.replica.start(training.coordinator.saver.late)
+    training.coordinator.rank.replica.start(training.coordinator.saver.late)
     return training
 
 
 def _ours(training: Training[Lockstep]) -> Loop:
     def run(steps: int) -> None:
-        training.coordinator.data.feed.limit(training.coordinator.data.feed.step + steps)
+        training.coordinator.rank.data.feed.limit(training.coordinator.rank.data.feed.step + steps)
         train(training)
 
     return run
@@ -147,8 +147,8 @@ def _ours(training: Training[Lockstep]) -> Loop:
 
 def _peer(training: Training[Lockstep], rule: dict[str, Any], parallel: dict[str, Any]) -> Loop:
     """What a PyTorch user writes, on a copy of the network; the batches are ours."""
-    group = training.coordinator.group
-    session, rank, world_size = training.coordinator.session, group.rank, group.size
+    group = training.coordinator.rank.group
+    session, rank, world_size = training.coordinator.rank.session, group.rank, group.size
     samples = session.data.source.open("train")
     inputs, targets, batch_size = samples.inputs, samples.targets, session.data.batch_size
     module: nn.Module = deepcopy(training.flow.module)

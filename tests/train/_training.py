@@ -138,7 +138,7 @@ def _drafts(session: Session, recorder: Recorder, folder: Path, disk: Disk | Non
 def started(it: Training) -> Iterator[None]:
     """Let its ranks exchange meanwhile."""
     try:
-        it.coordinator.replica.start(it.coordinator.saver.late)
+        it.coordinator.rank.replica.start(it.coordinator.saver.late)
         yield
     finally:
         it.replica.close()
@@ -158,5 +158,5 @@ def trained(rank: int, world_size: int, session: Session, folder: Path | str = "
     with started(it):
         found = looked_at(it, train(it))
         if "all parameters" in session.strategy.partition.lacks:
-            it.coordinator.group.bulletin.share("looked at", 1)  # others may still gather what this worker keeps
+            it.coordinator.rank.group.bulletin.share("looked at", 1)  # others may still gather what this worker keeps
         return found

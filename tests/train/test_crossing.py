@@ -53,11 +53,11 @@ def test_what_ranks_wrote_comes_back_from_servers_bit_for_bit(optimizer: str) ->
         assert torch.equal(weights_of(resumed.flow.module)[name], values)
     states = [
         {(name, start, end): [each, whole] for name, start, end, each, whole in update.state()}
-        for update in (stopped.coordinator.network.update, resumed.coordinator.network.update)
+        for update in (stopped.coordinator.rank.network.update, resumed.coordinator.rank.network.update)
     ]
     assert states[0]
     torch.testing.assert_close(states[1], states[0], rtol=0, atol=0)
-    before, after = stopped.coordinator.data.feed.state(), resumed.coordinator.data.feed.state()
+    before, after = stopped.coordinator.rank.data.feed.state(), resumed.coordinator.rank.data.feed.state()
     assert after == before == before | {"epoch": 1, "position": 10}
     assert not looked_at(resumed).events("warning")
 
@@ -66,7 +66,7 @@ def test_samples_that_an_epochs_order_cannot_leave_out_are_told_of() -> None:
     left = {"epoch": 1, "ranges": [[0, 10, 20], [0, 25, SAMPLES]]}
     progress = {"closings": 9, "samples": 15, "left": left, "best": {"value": 0.5, "step": 3, "waited": 2}}
     _, resumed = written_by_servers("sgd", progress)
-    feed, best = resumed.coordinator.data.feed, resumed.coordinator.best
+    feed, best = resumed.coordinator.rank.data.feed, resumed.coordinator.best
     assert (feed.epoch, feed.position, feed.step) == (0, 15, 1)
     assert (best.value, best.step, best.waited) == (0.5, 3, 2)
     (warning,) = looked_at(resumed).events("warning")

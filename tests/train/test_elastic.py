@@ -69,7 +69,7 @@ def recursion(
             for it in modules
         ]
         for rank, (module, rule) in enumerate(zip(modules, rules, strict=True)):
-            batch = next(everyone[rank].coordinator.data.feed)
+            batch = next(everyone[rank].coordinator.rank.data.feed)
             inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
             if len(inputs):
                 rule.zero_grad()

@@ -25,7 +25,7 @@ def evaluate(rank: int, world_size: int) -> Trained:
 
 def by_hand(it: Any) -> dict[str, float]:
     module = it.flow.module.eval()
-    inputs, targets = (torch.cat(parts) for parts in zip(*_batches(it.coordinator.session), strict=True))
+    inputs, targets = (torch.cat(parts) for parts in zip(*_batches(it.coordinator.rank.session), strict=True))
     with torch.no_grad():
         output = module(inputs)
     return {

@@ -70,7 +70,7 @@ def by_hand(
                 value.copy_(common[name])
     for _ in range(STEPS):
         for rank, rule in enumerate(rules):
-            batch = next(everyone[rank].coordinator.data.feed)
+            batch = next(everyone[rank].coordinator.rank.data.feed)
             inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
             if len(inputs):
                 rule.zero_grad()

@@ -19,7 +19,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.session import Session
 from volary.session.spec import Freeze
 from volary.train.freezing import freeze
-from volary.train.lockstep import Lockstep
+from volary.train.lockstep.lockstep import Lockstep
 from volary.train.loop import Training
 from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder

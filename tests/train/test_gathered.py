@@ -56,7 +56,7 @@ def sent_and_left(rank: int, world_size: int) -> tuple[float, bool]:
     it = made(rank, world_size, session, disk=Quick())
     with started(it):
         train(it)
-        it.coordinator.group.bulletin.share("trained", 1)
+        it.coordinator.rank.group.bulletin.share("trained", 1)
     parameters_bytes = sum(one.numel() * one.element_size() for one in it.flow.module.parameters())
     per_step = median(row.sent_bytes for row in it.recorder.rows) / parameters_bytes
     gathered = it.replica.contribution.keeper.gathered

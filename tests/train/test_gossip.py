@@ -61,7 +61,7 @@ def by_hand(
     begun = 0
     for step in range(one.train.steps):
         for rank, rule in enumerate(rules):
-            batch = next(everyone[rank].coordinator.data.feed)
+            batch = next(everyone[rank].coordinator.rank.data.feed)
             inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
             if len(inputs):
                 rule.zero_grad()
@@ -174,7 +174,7 @@ def saved_and_evaluated(rank: int, world_size: int) -> tuple[Trained, list[float
         return kept, []
     other = made(0, 1, one, "unused")
     load_weights(other.flow.module, saved(Path(CHECKPOINTS).absolute()))
-    found, _, _ = totals(other.evaluating, other.coordinator.data.validation(), other.device)
+    found, _, _ = totals(other.evaluating, other.coordinator.rank.data.validation(), other.device)
     return kept, list(other.flow.criterion.figures(found).values())
 
 

@@ -52,7 +52,7 @@ def by_hand(
     served: a worker's share of a batch is a run of its samples, and a period does not end with an epoch.
     """
     ranks = [made(0, 1, one, folder) for _ in range(workers)]
-    feeds = [made(0, 1, one, folder).coordinator.data.feed for _ in ranks]
+    feeds = [made(0, 1, one, folder).coordinator.rank.data.feed for _ in ranks]
     modules = [it.flow.module for it in ranks]
     rules = [torch.optim.SGD(module.parameters(), **sgd_of(one)) for module in modules]
     equal = [parameter.detach().clone() for parameter in modules[0].parameters()]

@@ -213,7 +213,7 @@ def die(rank: int, world_size: int) -> None:
         return result
 
     it.flow.module.back.forward = killed
-    it.coordinator.replica.start(it.coordinator.saver.late)
+    it.coordinator.rank.replica.start(it.coordinator.saver.late)
     try:
         with pytest.raises(PeerLost, match="the exchange broke: ") as lost:
             train(it)

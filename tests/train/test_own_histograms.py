@@ -128,7 +128,7 @@ def late() -> dict[tuple[str, str], list[float]]:
     named = dict(it.flow.module.named_parameters())
     rule = torch.optim.SGD(named.values(), **{key: SGD[key] for key in ("lr", "momentum")})
     waiting: list[torch.Tensor] = []
-    for batch, _ in zip(it.coordinator.data.feed, range(3), strict=False):
+    for batch, _ in zip(it.coordinator.rank.data.feed, range(3), strict=False):
         gradients = torch.autograd.grad(it.flow(batch.inputs, batch.targets), list(named.values()))
         before = {name: parameter.detach().clone() for name, parameter in named.items()}
         for parameter, gradient in zip(named.values(), waiting, strict=bool(waiting)):

@@ -72,7 +72,7 @@ def by_hand(one: Session) -> tuple[dict[str, Tensor], list[float]]:
     module, losses = it.flow.module, []
     rule = torch.optim.SGD(module.parameters(), lr=0.2, momentum=0.9)
     for _ in range(STEPS):
-        batch = next(it.coordinator.data.feed)
+        batch = next(it.coordinator.rank.data.feed)
         rule.zero_grad()
         loss = cross_entropy(module(batch.inputs).flatten(0, 1), batch.targets.flatten())
         losses.append(loss.item())

@@ -63,7 +63,7 @@ def goes_on(rank: int, world_size: int, where: str, strategy: dict[str, Any]) ->
     again = made(rank, world_size, one(strategy, due=due), "broken")
     if rank == 0:
         again.flow.module.load_state_dict(it.flow.module.state_dict())
-    again.coordinator.due = again.coordinator.saver.take_over(kept)
+    again.coordinator.take_over(kept)
     with started(again):
         rest = looked_at(again, train(again))
     return whole, looked_at(it), rest

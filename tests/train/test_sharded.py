@@ -147,7 +147,7 @@ def kept_values(rank: int, world_size: int) -> float:
     one = made(rank, world_size, sharded("Wide", partition=LEVEL_2, optimizer=RULES["adam"], of={"width": 256}))
     with started(one):
         train(one)
-    parts = one.coordinator.network.update.state()
+    parts = one.coordinator.rank.network.update.state()
     values = sum(each["exp_avg"].numel() for *_, each, _ in parts)
     return values / sum(parameter.numel() for parameter in one.flow.module.parameters())
 

@@ -95,7 +95,7 @@ def late(one: Session, pauses: tuple[int, ...]) -> dict[str, Tensor]:
     it = made(0, 1, replace(one, strategy=replace(one.strategy, workers=1)), "late")
     rule = torch.optim.SGD(it.flow.module.parameters(), **{key: SGD[key] for key in ("lr", "momentum")})
     waiting: list[Tensor] | None = None
-    for step, batch in enumerate(it.coordinator.data.feed, start=1):
+    for step, batch in enumerate(it.coordinator.rank.data.feed, start=1):
         loss = it.flow(batch.inputs, batch.targets)
         gradients = torch.autograd.grad(loss, list(it.flow.module.parameters()))
         for now in (waiting, list(gradients) if step in pauses else None):

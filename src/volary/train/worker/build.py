@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from volary.comm.groups.blocking import gather_plain
 from volary.consistency.bsp import Bsp
 from volary.run.best import Best
 from volary.server.roster.plateau import plateau_rule
 from volary.train.data.rank_data import RankData
-from volary.train.lockstep import Lockstep
+from volary.train.lockstep.learning import Learning
+from volary.train.lockstep.lockstep import Lockstep
 from volary.train.member.requests import RunRequests
-from volary.train.model import TrainedNetwork
 from volary.train.recording.histograms import Histograms
 from volary.train.state.progress import Progress
 from volary.train.state.rank_state import RESIDUALS, STREAMS
 from volary.train.state.seeds import seed_all
 from volary.train.strategies.contribution import StepSettings
 from volary.train.strategies.strategy_state import StrategyState
-from volary.train.update.precision import Precision
 from volary.train.worker.rank_part import RankPart
 from volary.train.worker.saver import GroupSaver
-from volary.train.worker.session import average_of, training, update_of
+from volary.train.worker.session import average_of, trained_network, training
 from volary.train.worker.session_parts import SessionParts
 
 if TYPE_CHECKING:
@@ -60,39 +57,41 @@ def assemble(
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
     consistency = session.strategy.consistency if group.size > 1 else Bsp()
     updates_locally, averaging = consistency.at(0, 0.0).updates, average_of(session, data.steps_per_epoch)
-    precision, state = Precision(session.train.precision, device), StrategyState(averaging)
-    of_own = None if updates_locally else averaging  # else of what all agree on
-    update = update_of(model, precision, data.steps, data.steps_per_epoch, data.feed, of_own)
-    flow, averages = model.flow("train", own.absent(model, recorder)), averaging is not None
-    network = TrainedNetwork(flow, device, precision, update, model.mixing, averages)
+    absent, state = own.absent(model, recorder), StrategyState(averaging)
+    network = trained_network(
+        model,
+        device,
+        data.steps,
+        data.steps_per_epoch,
+        feed=data.feed,
+        absent=absent,
+        averaging=None if updates_locally else averaging,  # else of what all agree on
+        averages=averaging is not None,
+    )
+    update = network.update
     best, judged = Best(), {"plateau": update.plateau} if plateau_rule(session.schedule) else {}
     replica = own.replica(session.strategy, recorder, update, state, _steps(model, data, estimate, own.replicas.size))
+    rank = own.in_lockstep(session, recorder, data, network, replica)
+    saver = SessionParts(
+        GroupSaver(drafts, group, recorder),
+        recorder,
+        own.part,
+        network,
+        {**data.parts(), "best": best, "ways": state, "outer": state.outer, **judged},
+        {RESIDUALS: state, STREAMS: data.streams, **replica.own},
+        Progress(data.feed, best, update.plateau, lambda text: recorder.event("warning", text=text)),
+        updates_locally=updates_locally,
+    )
+    asked = RunRequests(requests, group.bulletin, asked_to_end)
     lockstep = Lockstep(
-        session=session,
-        counts=own.counts,
-        alone=own.runs_alone(session),
-        group=own.replicas,
-        compare=own.compare(session.strategy),
-        data=data,
-        network=network,
-        replica=replica,
-        recorder=recorder,
-        saver=SessionParts(
-            GroupSaver(drafts, group, recorder, partial(gather_plain, group=group)),
-            recorder,
-            own.part,
-            network,
-            {**data.parts(), "best": best, "ways": state, "outer": state.outer, **judged},
-            {RESIDUALS: state, STREAMS: data.streams, **replica.own},
-            Progress(data.feed, best, update.plateau, lambda text: recorder.event("warning", text=text)),
-            updates_locally=updates_locally,
-        ),
+        rank=rank,
+        learning=Learning(rank=rank, consistency=consistency, requests=asked, saver=saver),
+        saver=saver,
         residuals=state,
-        consistency=consistency,
         averaged=state.outer.averaged if updates_locally else update.averaged,
         best=best,
-        requests=RunRequests(requests, group.bulletin, asked_to_end),
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all, own.part.scattered),
+        compare=own.compare(session.strategy),
     )
     return training(model, recorder, replica, lockstep, network, own.replicas.size, own.part)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.run.checkpoints import Manifest
     from volary.train.coordinator import Outcome
-    from volary.train.lockstep import Lockstep
+    from volary.train.lockstep.lockstep import Lockstep
     from volary.train.loop import Training
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
@@ -109,9 +109,9 @@ class _Watch:
         if not self.it.member.place.leads:
             return
         self.recorder.note(
-            steps_planned=self.recorder.step + lockstep.data.feed.batches_ahead,
-            steps_per_epoch=lockstep.data.steps_per_epoch,
-            device=lockstep.network.device,
+            steps_planned=self.recorder.step + lockstep.rank.data.feed.batches_ahead,
+            steps_per_epoch=lockstep.rank.data.steps_per_epoch,
+            device=lockstep.rank.network.device,
             **model.facts(),
         )
         if self.it.members.number:

@@ -11,6 +11,7 @@ from volary.comm.groups.layer_group import LayerGroup
 from volary.comm.groups.leading import from_leader
 from volary.sharding.groups import REPLICA, SAMPLES
 from volary.train.agreement.in_parts import InParts
+from volary.train.lockstep.rank import LockstepRank
 from volary.train.state.replicas import compare_replicas
 from volary.train.strategies.strategy import build_strategy
 from volary.train.worker.batch_norms import synchronised_norms
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from volary.comm.groups.layer_group import PartGroup
     from volary.partition._base import Part
     from volary.session.spec import Session, Strategy
-    from volary.train.model import Model
+    from volary.train.data.rank_data import RankData
+    from volary.train.model import Model, TrainedNetwork
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.strategies.contribution import StepSettings
@@ -65,14 +67,20 @@ class RankPart:
             layers = part.join(own)
         return cls(part, group, replicas, None if layers is None or layers.group.size == 1 else layers)
 
-    @property
-    def counts(self) -> bool:
-        """Whether this rank records its samples and losses: of those that learn from the same ones the first does."""
-        return self.part.holdings.together[0] == self.everyone.rank
-
-    def runs_alone(self, session: Session) -> bool:
-        """Whether this rank runs its network without others."""
-        return self.layers is None and (self.everyone.size == 1 or not session.train.sync_batch_norm)
+    def in_lockstep(
+        self, session: Session, recorder: Recorder, data: RankData, network: TrainedNetwork, replica: Voting
+    ) -> LockstepRank:
+        """What this rank trains with among ranks that keep step."""
+        return LockstepRank(
+            session=session,
+            counts=self.part.holdings.together[0] == self.everyone.rank,
+            alone=self.layers is None and (self.everyone.size == 1 or not session.train.sync_batch_norm),
+            group=self.replicas,
+            data=data,
+            network=network,
+            replica=replica,
+            recorder=recorder,
+        )
 
     def absent(self, model: Model, recorder: Recorder) -> Callable[[], Tensor] | None:
         """What a rank without a sample does in a step; see `volary.network.flow.Flow`. A collective call.

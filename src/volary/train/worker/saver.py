@@ -48,15 +48,19 @@ def drafts_of(
 
 
 class GroupSaver:
-    """Saves for the ranks of `group`, to `drafts`. gather: returns what all ranks say, by rank; a collective call.
+    """Saves for the ranks of `group`, to `drafts`. gather: returns what all ranks say, by rank; a collective call;
+    None: over the group's own connections.
 
     begun: the step of the newest checkpoint that this attempt has begun or continues from. saved: of the newest that
     counts. 0: there is none.
     """
 
-    def __init__(self, drafts: Drafts, group: Group, recorder: Recorder, gather: Callable[[Any], list[Any]]) -> None:
+    def __init__(
+        self, drafts: Drafts, group: Group, recorder: Recorder, gather: Callable[[Any], list[Any]] | None = None
+    ) -> None:
         self.rank, self.size, self.begun, self.saved = group.rank, group.size, 0, 0
-        self._drafts, self._group, self._recorder, self._gather = drafts, group, recorder, gather
+        self._drafts, self._group, self._recorder = drafts, group, recorder
+        self._gather = gather or partial(gather_plain, group=group)
         self.bulletin = group.bulletin
         self._committing = Committing(drafts, self._gathered, leads=group.leads)
         self._background = BackgroundSaves(drafts, group.bulletin.beside("checkpoints"), recorder, self._ended)

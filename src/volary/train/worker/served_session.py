@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from volary.server.protocol.messages import Rate, WorkerHello
 from volary.train.loop import train
 from volary.train.member.compare import data_facts
-from volary.train.model import Model, TrainedNetwork
 from volary.train.served.by_roster import LearningSettings, SessionFlow
 from volary.train.served.layout import lay_out
 from volary.train.served.push_settings import PushSettings
@@ -18,11 +17,10 @@ from volary.train.served.worker_data import WorkerData
 from volary.train.state.rank_state import OPTIMIZER, PerWorkerState
 from volary.train.state.seeds import seed_all
 from volary.train.update.local import LocalUpdate
-from volary.train.update.precision import Precision
 from volary.train.update.whole import WholeUpdate
 from volary.train.worker.connect import admitted, server_beside
 from volary.train.worker.over_servers import ServedWorker, network_facts
-from volary.train.worker.session import device_for, new_model, run_facts, training, update_of
+from volary.train.worker.session import device_for, new_model, run_facts, trained_network, training
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
+    from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
     from volary.train.served.roster_client import RosterClient
@@ -84,9 +83,8 @@ class _SessionWorker:
         if recorder.leads:
             length = {"steps_planned": data.clock.steps, "steps_per_epoch": data.clock.epochs.steps}
             recorder.note(**length, device=self.device, **model.facts())
-        precision = Precision(session.train.precision, self.device)
-        update = update_of(model, precision, data.clock.steps, data.clock.epochs.steps)
-        network = TrainedNetwork(model.flow("train"), self.device, precision, update, model.mixing)
+        network = trained_network(model, self.device, data.clock.steps, data.clock.epochs.steps)
+        update = network.update
         worker = ServedWorker(
             member=self.member,
             strategy=session.strategy,
@@ -104,7 +102,7 @@ class _SessionWorker:
             saves=self._saves,
             look=session.train.histograms,
             own={OPTIMIZER: PerWorkerState(OPTIMIZER, update)} if self._updates else {},
-            flow=SessionFlow(network.flow, precision.casting, data.validation, data.called),
+            flow=SessionFlow(network.flow, network.precision.casting, data.validation, data.called),
         )
         with ExitStack() as held:
             replica, coordinator = worker.begin(held, work, restore)

@@ -13,19 +13,22 @@ from volary.train.coordinator import Coordinator
 from volary.train.device import device_of
 from volary.train.loop import Training
 from volary.train.member.compare import code_facts, setting_facts, user_objects
-from volary.train.model import build_model, update_rule
+from volary.train.model import TrainedNetwork, build_model, update_rule
 from volary.train.predicting.text_writer import TextWriter
 from volary.train.state.seeds import seed_all
 from volary.train.trial import try_first
 from volary.train.uncounted import UncountedLoss
 from volary.train.update.averaging import Averaging
 from volary.train.update.paced import Paced
-from volary.train.update.precision import check_precision
+from volary.train.update.precision import Precision, check_precision
 from volary.train.update.session_schedule import schedule_of
 from volary.train.update.update import Update
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
+    from torch import Tensor
 
     from volary.data.feed import Feed
     from volary.partition._base import Part
@@ -33,11 +36,10 @@ if TYPE_CHECKING:
     from volary.session.spec import Session
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
-    from volary.train.model import Model, TrainedNetwork
+    from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Replica
     from volary.train.trial import TrialResult
-    from volary.train.update.precision import Precision
 
 Who = TypeVar("Who", bound=Coordinator)
 
@@ -77,24 +79,30 @@ def average_of(session: Session, steps_per_epoch: int) -> Averaging | None:
     return Averaging.of(session.train, steps_per_epoch)
 
 
-def update_of(
+def trained_network(
     model: Model,
-    precision: Precision,
+    device: torch.device,
     steps: int,
     steps_per_epoch: int,
+    *,
     feed: Feed | None = None,
+    absent: Callable[[], Tensor] | None = None,
     averaging: Averaging | None = None,
-) -> Update:
-    """The update of parameters in a run of so many steps. Raises SettingError if none is trained.
+    averages: bool = False,
+) -> TrainedNetwork:
+    """What a worker trains in a run of so many steps. Raises SettingError if no parameter is trained.
 
-    feed: whose batches the schedule goes by; None: by the number of the update. averaging: of these parameters.
+    feed: whose batches the schedule goes by; None: by the number of the update. absent: returns a scalar; see `Flow`.
+    averaging: of the worker's own parameters. averages: an average of weights is kept.
     """
     schedule = schedule_of(model.session, steps_per_epoch)
     trained = [(name, parameter) for name, parameter in named_parameters(model.module) if parameter.requires_grad]
     if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
     paced = schedule if feed is None else Paced(schedule, feed)
-    return Update(trained, paced, model.session.train, precision, steps, *update_rule(model.session), averaging)
+    precision, rule = Precision(model.session.train.precision, device), update_rule(model.session)
+    update = Update(trained, paced, model.session.train, precision, steps, *rule, averaging)
+    return TrainedNetwork(model.flow("train", absent), device, precision, update, model.mixing, averages)
 
 
 def training(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from volary.comm.groups.blocking import gather_plain
 from volary.comm.groups.group import cut
 from volary.comm.groups.leading import from_leader
 from volary.data.datasets.stream import Stream
@@ -17,7 +15,7 @@ from volary.run.checkpoints import ROSTER, SHARED, read
 from volary.server.roster.roster import RosterState
 from volary.session.changing import planned_steps
 from volary.sharding.epochs import Epochs
-from volary.train.lockstep import Lockstep
+from volary.train.lockstep.lockstep import Lockstep
 from volary.train.loop import Training, train
 from volary.train.state.state_file import unpacked
 from volary.train.worker.saver import GroupSaver
@@ -71,7 +69,8 @@ def train_stages(
             recorder.starting("looking for a checkpoint")
             resumed = lockstep.saver.resume()
         else:
-            resumed, lockstep.due, kept = None, lockstep.saver.take_over(kept), None
+            lockstep.take_over(kept)
+            resumed, kept = None, None
         if watching is not None and not number:
             watching.begun(model, lockstep, resumed)
         recorder.starting("doing the first step")
@@ -79,7 +78,7 @@ def train_stages(
             outcome = _trained(training, watching)
         except Exception:
             if (left := lockstep.kept()) is not None:
-                lockstep.network.update.clear()  # sums of a step that is done again
+                lockstep.rank.network.update.clear()  # sums of a step that is done again
                 keep(model, left)
             raise
         if not lockstep.thawed:
@@ -91,9 +90,9 @@ def train_stages(
 def _trained(training: Training[Lockstep], watching: Watching | None) -> Outcome:
     lockstep = training.coordinator
     try:
-        lockstep.replica.start(lockstep.saver.late)
+        lockstep.rank.replica.start(lockstep.saver.late)
         if watching is not None:
-            watching.under_way(last=all(step <= lockstep.data.feed.step for step in lockstep.data.thaws_at))
+            watching.under_way(last=all(step <= lockstep.rank.data.feed.step for step in lockstep.rank.data.thaws_at))
         return train(training)
     except BaseException:
         cut()  # the exchange's thread may wait for ranks that will never come
@@ -117,7 +116,7 @@ def _thaw(model: Model, group: Group, drafts: Drafts, recorder: Recorder) -> Non
 
 def _steps_done(group: Group, drafts: Drafts, recorder: Recorder, epochs: Epochs | None) -> int:
     """How many steps of the data are in the newest checkpoint; 0 without one. A collective call."""
-    found = GroupSaver(drafts, group, recorder, partial(gather_plain, group=group)).find(whole=False)
+    found = GroupSaver(drafts, group, recorder).find(whole=False)
     if found is None:
         return 0
     manifest, folder = found
