@@ -23,7 +23,8 @@ from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.machine.open_files import allow_connections
-from volary.server.roster.roster import Roster, RosterSettings
+from volary.server.roster.roster import Roster
+from volary.server.roster.settings import RosterSettings
 
 PATIENT = Rules(suspect_after_s=600, give_up_after_s=600, startup_timeout_s=600)
 

@@ -17,8 +17,8 @@ from volary.comm.transports._base import Transport
 from volary.server.client.client import Client, Installed
 from volary.server.client.link import Link, LinkEvent
 from volary.server.client.values import PlainMemory
-from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Slice
+from volary.server.protocol.to_members import View
 from volary.server.shard_rule import EachAlone
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from volary.consistency import ROOM
 from volary.errors import SettingError
-from volary.server.protocol.messages import Contribution
+from volary.server.protocol.updates import Contribution
 from volary.server.roster.closing import Closer
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from volary.consistency import ROOM
 from volary.consistency._base import Action, Consistency, Push
 from volary.errors import SettingError
-from volary.server.protocol.messages import Contribution
+from volary.server.protocol.updates import Contribution
 
 DOCS = Path(__file__).parents[2] / "docs"
 

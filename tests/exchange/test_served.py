@@ -24,8 +24,8 @@ from volary.exchange.servers.transfer_times import TransferTimes
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.header import Header, MessageKind
-from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Slice
+from volary.server.protocol.to_members import View
 from volary.sharding.ranges import Range
 
 SLICES = [Slice(number, 0, number, (Range(f"p{number}", 0, SIZE),)) for number in range(4)]

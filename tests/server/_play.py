@@ -11,30 +11,12 @@ import msgspec
 
 from volary.comm.control.service import CLOSE
 from volary.consistency import ROOM
-from volary.server.protocol.messages import (
-    Ask,
-    Beat,
-    Close,
-    Closing,
-    Computed,
-    Contribution,
-    Done,
-    Dropped,
-    End,
-    Evaluated,
-    EvaluatePiece,
-    Figure,
-    Figures,
-    Keep,
-    Kept,
-    Learn,
-    Portion,
-    Save,
-    Saved,
-    ServerHello,
-    WorkerHello,
-)
-from volary.server.roster.roster import Roster, RosterSettings
+from volary.server.protocol.from_members import Ask, Beat, Computed, Done, Evaluated, Figures, Kept, Saved
+from volary.server.protocol.hello import ServerHello, WorkerHello
+from volary.server.protocol.to_members import Close, Dropped, End, EvaluatePiece, Figure, Keep, Learn, Save
+from volary.server.protocol.updates import Closing, Contribution, Portion
+from volary.server.roster.roster import Roster
+from volary.server.roster.settings import RosterSettings
 
 FIRST_SERVER = 1000  # connections of servers are numbered from here on
 # consistency models and settings that make them differ; only the first needs every worker

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from volary.server.client.client import NONE_YET, Client, Held, HeldAll, Installed, RequestRefused, SendToServer
 from volary.server.protocol.header import Form, Header, MessageKind
-from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Slice
+from volary.server.protocol.to_members import View
 from volary.sharding.ranges import Range
 
 SERVERS, SHARDS = range(3), [[0, 1], [1, 2]]

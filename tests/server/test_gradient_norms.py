@@ -8,8 +8,9 @@ import pytest
 
 from server._play import FIRST_SERVER, Play
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import Clip, Clipped, Close, Computed, Done, Learn, PartialNorms
+from volary.server.protocol.from_members import Computed, Done, PartialNorms
 from volary.server.protocol.norms import ClipNorm, combined
+from volary.server.protocol.to_members import Clip, Clipped, Close, Learn
 
 
 def begun(**more):

@@ -20,9 +20,10 @@ from volary.codec import ROOM as CODECS
 from volary.comm.channels.channel import Credentials
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
+from volary.server.protocol.from_members import Kept, PartialNorms
 from volary.server.protocol.header import Form, Header, MessageKind
-from volary.server.protocol.messages import Closing, Contribution, Kept, PartialNorms
 from volary.server.protocol.sections import frames_bytes, sections
+from volary.server.protocol.updates import Closing, Contribution
 from volary.server.shard_rule import AllOf, EachAlone
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volary.server.protocol.messages import Portion
+from volary.server.protocol.updates import Portion
 from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples
 from volary.sharding.epochs import Epochs
 

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from server._play import FIRST_SERVER, MODELS, Play, Shelf, every
-from volary.server.protocol.messages import Ask, Computed, Done, End, Learn, Over, ServerWelcome
+from volary.server.protocol.from_members import Ask, Computed, Done, Over
+from volary.server.protocol.to_members import End, Learn, ServerWelcome
 
 
 @pytest.mark.parametrize(("name", "model"), MODELS)

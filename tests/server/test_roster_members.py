@@ -6,7 +6,8 @@ import pytest
 
 from server._play import FIRST_SERVER, Play, every
 from volary.errors import SettingError
-from volary.server.protocol.messages import Dropped, End, Gone, Learn, Leave, View, Welcome
+from volary.server.protocol.from_members import Leave
+from volary.server.protocol.to_members import Dropped, End, Gone, Learn, View, Welcome
 
 # Coming
 

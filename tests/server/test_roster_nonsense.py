@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from server._play import FIRST_SERVER, Play, every
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import (
+from volary.server.protocol.from_members import (
     Again,
     Ask,
     Beat,

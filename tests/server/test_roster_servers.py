@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from server._play import FIRST_SERVER, Play
-from volary.server.protocol.messages import Beat, End, Unreachable, View
+from volary.server.protocol.from_members import Beat, Unreachable
+from volary.server.protocol.to_members import End, View
 
 
 def test_everybody_is_told_who_keeps_what():

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from server._play import FIRST_SERVER, MODELS, Play, every
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import Again, Ask, Beat, Close, Computed, Contribution, Done, Learn, Leave
+from volary.server.protocol.from_members import Again, Ask, Beat, Computed, Done, Leave
+from volary.server.protocol.to_members import Close, Learn
+from volary.server.protocol.updates import Contribution
 
 ELASTIC = MODELS[1:]
 

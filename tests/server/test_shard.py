@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from volary.server.protocol.header import Form, Header, MessageKind
-from volary.server.protocol.messages import Closing, Contribution
+from volary.server.protocol.updates import Closing, Contribution
 from volary.server.shard_rule import AllOf, EachAlone
 from volary.server.shards.shard import (
     UNSET,

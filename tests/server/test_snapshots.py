@@ -9,20 +9,8 @@ import pytest
 from server._play import FIRST_SERVER, MODELS, Play, Shelf
 from volary.comm.control.errors import BadMessage
 from volary.run.control.requests import ChangeRate, WriteCheckpoint
-from volary.server.protocol.messages import (
-    AskSave,
-    Evaluated,
-    EvaluatePiece,
-    Figure,
-    Keep,
-    Kept,
-    Learn,
-    Rate,
-    Release,
-    Save,
-    Saved,
-    SaveEnded,
-)
+from volary.server.protocol.from_members import AskSave, Evaluated, Kept, Saved
+from volary.server.protocol.to_members import EvaluatePiece, Figure, Keep, Learn, Rate, Release, Save, SaveEnded
 from volary.server.roster.snapshot import STORE_S
 
 # Evaluation

@@ -14,7 +14,8 @@ from simulation._processes import Process
 from simulation._world import World
 from volary.comm.control.service import CLOSE, Replies, Service
 from volary.driver.heartbeats import HeartbeatService
-from volary.server.protocol.messages import Close, Contribution, Dropped, Keep, Learn, Welcome
+from volary.server.protocol.to_members import Close, Dropped, Keep, Learn, Welcome
+from volary.server.protocol.updates import Contribution
 from volary.server.roster.roster import Roster
 
 TICK_S = 0.1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeAlias
 
-from volary.server.protocol.messages import Closing, Contribution, Portion
+from volary.server.protocol.updates import Closing, Contribution, Portion
 
 Value: TypeAlias = tuple[Contribution, ...]  # of a slice: all that it is the sum of, in the order they were added
 

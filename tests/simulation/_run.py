@@ -17,10 +17,11 @@ from simulation._world import World
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.server.client.client import Client
-from volary.server.protocol.messages import WorkerHello
+from volary.server.protocol.hello import WorkerHello
 from volary.server.protocol.norms import ClipNorm
 from volary.server.protocol.slices import Slice
-from volary.server.roster.roster import LEAVE_S, Roster, RosterSettings
+from volary.server.roster.roster import LEAVE_S, Roster
+from volary.server.roster.settings import RosterSettings
 from volary.server.shards.shard import Shard
 from volary.sharding.ranges import Range
 from volary.train.served.residuals import Residuals

@@ -14,24 +14,11 @@ import msgspec
 from simulation._history import Value
 from simulation._network import Network, Port
 from simulation._processes import Process
+from volary.server.protocol.from_members import Beat, Kept, PartialNorms, Saved
 from volary.server.protocol.header import Header
-from volary.server.protocol.messages import (
-    Beat,
-    Clip,
-    Close,
-    Contribution,
-    End,
-    Gone,
-    Keep,
-    Kept,
-    PartialNorms,
-    Release,
-    Save,
-    Saved,
-    ServerHello,
-    ServerWelcome,
-    ToMember,
-)
+from volary.server.protocol.hello import ServerHello
+from volary.server.protocol.to_members import Clip, Close, End, Gone, Keep, Release, Save, ServerWelcome, ToMember
+from volary.server.protocol.updates import Contribution
 from volary.server.shards.shard import (
     Action,
     Apply,

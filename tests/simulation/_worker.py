@@ -16,31 +16,25 @@ from simulation._server import BEAT_S, SAVE_S, VALUE_BYTES, Server
 from volary.driver.watching.worker_status import WorkerBeat
 from volary.run.verdict import Verdict
 from volary.server.client.client import Action, Client, HeldAll, Installed, RequestRefused, SendToServer
+from volary.server.protocol.from_members import Ask, Computed, Done, Evaluated, Figures, Leave, Unreachable
 from volary.server.protocol.header import Form, Header, MessageKind
-from volary.server.protocol.messages import (
-    Ask,
+from volary.server.protocol.hello import WorkerHello
+from volary.server.protocol.norms import ClipNorm
+from volary.server.protocol.slices import Slice
+from volary.server.protocol.to_members import (
     Clipped,
-    Computed,
-    Contribution,
-    Done,
     End,
-    Evaluated,
     EvaluatePiece,
     Figure,
-    Figures,
     Keep,
     Learn,
-    Leave,
     Release,
     Save,
     ToMember,
-    Unreachable,
     View,
     Welcome,
-    WorkerHello,
 )
-from volary.server.protocol.norms import ClipNorm
-from volary.server.protocol.slices import Slice
+from volary.server.protocol.updates import Contribution
 from volary.train.served.residuals import Residuals
 
 AGAIN_S = 0.1  # between two attempts to connect

@@ -19,7 +19,7 @@ from volary.consistency.ssp import Ssp
 from volary.driver.watching.failure_detector import FailureDetector
 from volary.server.client.client import Client
 from volary.server.protocol.header import MessageKind
-from volary.server.protocol.messages import Contribution
+from volary.server.protocol.updates import Contribution
 from volary.server.roster.gradient_norms import GradientNorms
 from volary.server.roster.roster import Roster
 from volary.server.shards.shard import Apply, Shard
@@ -179,11 +179,15 @@ class ForgetsTooMuch(Residuals):
 
 
 class ForgetsLeases(Roster):
-    def _worker_gone(self, rank, kind, reason, now):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._gone, self._presence.worker_gone = self._presence.worker_gone, self._forget
+
+    def _forget(self, rank, kind, reason, now):
         if self._progress is not None:
             for task in self._progress.work.tasks(rank):
                 self._progress.work.portions.used(task.portions)
-        super()._worker_gone(rank, kind, reason, now)
+        self._gone(rank, kind, reason, now)
 
 
 class CountsOnlyWhoIsHere(Roster):

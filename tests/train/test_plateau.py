@@ -15,7 +15,7 @@ from server._play import FIRST_SERVER, Play
 from train._served import served
 from train._training import Quick, session, trained
 from volary.errors import SettingError
-from volary.server.protocol.messages import Close, Learn, Rate
+from volary.server.protocol.to_members import Close, Learn, Rate
 from volary.server.roster.plateau import Plateau
 from volary.session import Session
 from volary.train.schedules.chain import ScheduleChain

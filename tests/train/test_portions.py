@@ -15,7 +15,8 @@ from volary.data.loading.pipeline import Pipeline
 from volary.data.loading.scale import Scale
 from volary.data.sample_reader import SampleReader
 from volary.data.skipping import Skipping
-from volary.server.protocol.messages import EvaluatePiece, Learn, Portion
+from volary.server.protocol.to_members import EvaluatePiece, Learn
+from volary.server.protocol.updates import Portion
 from volary.sharding.epochs import Epochs
 from volary.train.coordinator import EvaluateTask, LearnTask
 from volary.train.recording.reads import Reads

@@ -16,7 +16,7 @@ from train._training import Quick, made, session
 from train.test_served import over
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
-from volary.server.protocol.messages import Saved
+from volary.server.protocol.from_members import Saved
 from volary.train.served.residuals import Residuals, Writers
 from volary.train.state.rank_state import RESIDUALS, rank_states
 

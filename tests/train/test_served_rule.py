@@ -16,7 +16,8 @@ from volary.comm.channels.tcp import Received
 from volary.errors import RunError, SettingError
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.server.protocol.header import Form
-from volary.server.protocol.messages import Contribution, Rate, ServerWelcome
+from volary.server.protocol.to_members import Rate, ServerWelcome
+from volary.server.protocol.updates import Contribution
 from volary.server.shards.actions import Apply
 from volary.server.shards.buffer_pool import Offer
 from volary.server.shards.slice_store import PendingContribution, SliceStore

@@ -2,6 +2,6 @@
 
 Plain state machines over messages and a clock that is handed in: shard.py keeps slices, client.py is one worker's view
 of all servers, roster.py knows who is here, what is to be done and which contributions make an update. Below them:
-header.py and messages.py, what they say to each other; slices.py, how parameters are cut. What moves bytes and touches
+the messages that they send, protocol/; slices.py, how parameters are cut. What moves bytes and touches
 tensors lies beside: host.py around a shard, link.py around a client. Guide: docs/server.md
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from volary.server.protocol.messages import Closing, Contribution
+from volary.server.protocol.updates import Closing, Contribution
 
 
 class ShardRule(Protocol):

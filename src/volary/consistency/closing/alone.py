@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from volary.server.protocol.messages import Contribution
+from volary.server.protocol.updates import Contribution
 from volary.server.roster.closing import DueUpdate
 
 

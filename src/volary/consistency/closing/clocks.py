@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from volary.server.protocol.messages import Contribution
+from volary.server.protocol.updates import Contribution
 from volary.server.roster.closing import DueUpdate
 
 

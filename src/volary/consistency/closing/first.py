@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import median
 
 from volary.consistency.closing.clocks import Clocks
-from volary.server.protocol.messages import Contribution
+from volary.server.protocol.updates import Contribution
 from volary.server.roster.closing import DueUpdate
 
 SEEN = 32  # updates whose times a deadline is made of

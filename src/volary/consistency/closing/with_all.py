@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from volary.consistency.closing.clocks import Clocks
-from volary.server.protocol.messages import Contribution
+from volary.server.protocol.updates import Contribution
 from volary.server.roster.closing import DueUpdate
 
 

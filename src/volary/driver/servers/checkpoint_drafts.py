@@ -14,7 +14,7 @@ from volary.errors import RunError
 from volary.run.checkpoints import ROSTER, Checkpoints, read
 from volary.run.database.journal import Journal
 from volary.run.database.kept_contributions import KeptContributions
-from volary.server.roster.progress import RosterState
+from volary.server.roster.state import RosterState
 from volary.session.spec import Checkpoint, LoopCheckpoint
 
 QUICK_S = 0.02  # a folder's draft counts that soon, as a rule: nothing waits for the roster's next look

@@ -25,7 +25,8 @@ from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, announce
 from volary.run.machine import clock
 from volary.run.resuming import is_resumable
-from volary.server.roster.roster import Roster, RosterSettings
+from volary.server.roster.roster import Roster
+from volary.server.roster.settings import RosterSettings
 from volary.session.script import Script
 
 NOTE_EVERY_S = 0.25

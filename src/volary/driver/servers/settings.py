@@ -10,7 +10,7 @@ from volary.engine._base import Launch
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
 from volary.server.roster.plateau import plateau_rule
-from volary.server.roster.roster import RosterSettings
+from volary.server.roster.settings import RosterSettings
 from volary.session.script import Script
 from volary.session.spec import MOST_STEPS, Session, Strategy
 

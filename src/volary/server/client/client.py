@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from volary.server.protocol.header import Form, Header, MessageKind
-from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Slice
+from volary.server.protocol.to_members import View
 
 NONE_YET = -1  # the version of a slice of which nothing has been received
 ASKED = (MessageKind.PUSH, MessageKind.PULL, MessageKind.SET)

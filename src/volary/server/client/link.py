@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from volary.comm.channels.channel import Channel, Message, Payload
     from volary.server.client.client import Action, Client
     from volary.server.client.values import PulledValues, PushedValues
-    from volary.server.protocol.messages import View
+    from volary.server.protocol.to_members import View
 
 WAIT_S = 600.0  # the watches beside the data path find who is lost within seconds; this bounds what they cannot see
 GIVE_UP_S = 5.0  # without a connection, after which that is reported

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from volary.server.protocol.messages import Contribution
+from volary.server.protocol.updates import Contribution
 
 
 @dataclass(frozen=True)

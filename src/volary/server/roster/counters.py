@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from volary.server.protocol.messages import Beat
+from volary.server.protocol.from_members import Beat
 
 EVERY_S = 1.0  # how often they are handed over
 NOBODY = -1  # where a count is of no worker, or of no server

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import Clip, Clipped, Contribution, PartialNorms
+from volary.server.membership.outgoing import Outgoing
+from volary.server.membership.replicas import Replicas
+from volary.server.protocol.from_members import PartialNorms
 from volary.server.protocol.norms import ClipNorm, combined
-from volary.server.roster.outgoing import Outgoing
-from volary.server.roster.replicas import Replicas
+from volary.server.protocol.to_members import Clip, Clipped
+from volary.server.protocol.updates import Contribution
 
 
 @dataclass

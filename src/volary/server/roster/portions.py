@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from volary.server.protocol.messages import Portion
+from volary.server.protocol.updates import Portion
 from volary.sharding.epochs import Epochs
 from volary.sharding.samples import SampleShare
 

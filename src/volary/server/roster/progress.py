@@ -3,96 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from msgspec import Struct, field, to_builtins
+from msgspec import to_builtins
 
-from volary.run.best import Best
 from volary.run.control.requests import ChangeRate, Request
-from volary.server.protocol.messages import (
-    Close,
-    Computed,
-    Done,
-    Dropped,
-    Evaluated,
-    EvaluatePiece,
-    Figure,
-    Figures,
-    Gone,
-    Kept,
-    Learn,
-    PartialNorms,
-    Rate,
-    Saved,
-    WorkerHello,
-)
+from volary.server.membership.members import Member, Members
+from volary.server.membership.outgoing import Outgoing
+from volary.server.membership.replicas import Replicas
+from volary.server.protocol.from_members import Computed, Done, Evaluated, Figures, Kept, PartialNorms, Saved
+from volary.server.protocol.hello import WorkerHello
 from volary.server.protocol.norms import ClipNorm
+from volary.server.protocol.to_members import Close, Dropped, EvaluatePiece, Figure, Gone, Learn, Rate
 from volary.server.roster.closing import Closer, ConsistencyModel
 from volary.server.roster.counters import RosterCounters
 from volary.server.roster.gradient_norms import GradientNorms
-from volary.server.roster.members import Member, Members
-from volary.server.roster.outgoing import Outgoing
-from volary.server.roster.plateau import Plateau, PlateauRule
-from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples
-from volary.server.roster.replicas import Replicas
+from volary.server.roster.plateau import Plateau
+from volary.server.roster.portions import PortionPlan, Portions
+from volary.server.roster.settings import RosterSettings
 from volary.server.roster.snapshots import CheckpointStore, Measure, Snapshots
+from volary.server.roster.state import Outcome, RosterState
 from volary.server.roster.work import NOTHING_COUNTED, Closed, WorkScheduler
 from volary.sharding.epochs import Epochs
 
-Outcome = Literal["finished", "stopped"]
 WorkReport: TypeAlias = Computed | Done | Evaluated | Figures | Saved  # what a worker sends of its work
-
-
-@dataclass(frozen=True, kw_only=True)
-class RosterSettings:
-    """The settings of a run over servers.
-
-    workers, servers: that it begins with. replicas: servers that keep each shard. give_up_after_s: of a server's
-    silence, after which it is lost. batch_size: samples of a global batch. steps: the run's length, given the steps of
-    an epoch. evaluate_every, checkpoint_every: in steps, given those of an epoch; None: never. patience: evaluations in
-    a row without a better one after which the run ends early. skip_corrupt: share of an epoch's samples that may be
-    lost, as they cannot be read. clip_norm: the largest norm of an update's gradient; None: any. plateau: of a learning
-    rate that goes by evaluations. stops: whether the run is to stop, to be resumed, with updates that bring it from so
-    many steps to so many, given those of an epoch.
-    """
-
-    workers: int
-    servers: int
-    replicas: int
-    give_up_after_s: float
-    batch_size: int
-    steps: Callable[[int], int]
-    evaluate_every: Callable[[int], int | None]
-    checkpoint_every: Callable[[int], int | None]
-    patience: int | None = None
-    skip_corrupt: float = 1.0
-    keep_best: bool = True
-    clip_norm: float | None = None
-    plateau: PlateauRule | None = None
-    stops: Callable[[int, int, int], bool] = lambda _before, _after, _per_epoch: False
-
-
-class RosterState(Struct, frozen=True):
-    """The roster's state in a checkpoint. closings, samples: so far. of_loops: workers' own loops save the run.
-
-    contributions: of each worker, how many it had numbered. before: those of all others: the steps without servers.
-    """
-
-    closings: int = 0
-    samples: int = 0
-    left: RemainingSamples = RemainingSamples()
-    best: Best = field(default_factory=Best)
-    plateau: Plateau = field(default_factory=Plateau)
-    of_loops: bool = False
-    contributions: list[tuple[int, int]] = []
-    before: int = 0
-
-    @property
-    def numbered_before(self) -> int:
-        """`before`, also of a checkpoint that does not say what each worker had numbered."""
-        return self.before if self.contributions else self.closings
 
 
 @dataclass(frozen=True)

@@ -9,61 +9,46 @@ import msgspec
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import Replies
 from volary.run.control.requests import Request
-from volary.server.protocol.messages import (
-    Acknowledged,
+from volary.server.membership.members import Member
+from volary.server.membership.outgoing import Record
+from volary.server.membership.presence import Presence
+from volary.server.membership.replicas import ServerReplica
+from volary.server.protocol.from_members import (
     Again,
     Ask,
     AskSave,
     Beat,
     Computed,
     Done,
-    End,
     Evaluated,
     Figures,
     FromMember,
-    Hello,
     Kept,
     Leave,
     Over,
     PartialNorms,
     Saved,
-    SaveEnded,
-    ServerHello,
-    ServerWelcome,
     Unreachable,
-    Welcome,
-    WorkerHello,
 )
-from volary.server.roster.admission import WorkerAdmission
+from volary.server.protocol.hello import Hello, WorkerHello
+from volary.server.protocol.to_members import Acknowledged, End, SaveEnded
 from volary.server.roster.closing import ConsistencyModel
 from volary.server.roster.counters import RosterCounters
-from volary.server.roster.members import Member, Members
-from volary.server.roster.outgoing import Outgoing, Record
-from volary.server.roster.progress import (
-    Outcome,
-    RosterContext,
-    RosterSettings,
-    RosterState,
-    RunProgress,
-    WorkReport,
-)
-from volary.server.roster.replicas import Replicas, ServerReplica
+from volary.server.roster.progress import RosterContext, RunProgress, WorkReport
+from volary.server.roster.settings import RosterSettings
 from volary.server.roster.snapshots import CheckpointStore
+from volary.server.roster.state import Outcome, RosterState
 
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a roster that slept blames nobody for it
 _OF_ONE = (Ask, Computed, Done)  # what a worker says of its own work
 LEAVE_S = 5.0  # that workers have to go, once the run is over, before the servers are told
 
-__all__ = ["CheckpointStore", "Outcome", "Roster", "RosterSettings", "RosterState"]
-
 
 class Roster:
     """The service "roster" of a run's server (see volary.comm.control.service).
 
-    restored: the step of the checkpoint that the run resumes from, and its roster's state. outcome: how the run ended,
-    once it has. failure: why it cannot go on, if it cannot: a sentence. Raises SettingError if the model cannot be had
-    with so many workers. lost_server: the server whose loss that is, if one's, and what happened to it. corrupt: the
-    same sentence, if data's fault.
+    restored: the step of the checkpoint that the run resumes from, and its roster's state. corrupt: why the run cannot
+    go on, if that is its data's fault. Raises SettingError if the model cannot be had with so many workers.
     """
 
     def __init__(
@@ -74,30 +59,42 @@ class Roster:
         record: Record,
         restored: tuple[int, dict[str, Any]] | None = None,
     ) -> None:
-        self.outcome: Outcome | None = None
-        self.failure = ""
-        self.lost_server: tuple[int, str] | None = None
         self.corrupt = ""
         self._settings, self._model, self._keeping = settings, model, keeping
-        self._restore = restored[0] if restored else None
         self._state = state = msgspec.convert(restored[1], RosterState) if restored else RosterState()
         self._closer = model.closer(settings.workers, state.closings, state.samples)
-        self._members = Members(settings.workers)
-        self._replicas = Replicas(settings.servers, settings.replicas, settings.give_up_after_s)
-        self._outgoing, self._counters = Outgoing(self._members, self._replicas, record), RosterCounters()
-        self._admission = WorkerAdmission(None if model.elastic else settings.workers, self._members)
-        self._progress: RunProgress | None = None
-        self._stopping = False
+        began_with = restored[0] if restored else None, state.closings
+        self._presence = presence = Presence(settings, record, elastic=model.elastic, restored=began_with)
+        self._members, self._replicas, self._outgoing = presence.members, presence.replicas, presence.outgoing
+        self._counters = RosterCounters()
         self._requests: list[Request] = []
-        self._last_gone: tuple[str, str] | None = None  # of those that were here: whether it has left or is lost, told
         self._now: float | None = None
         self._seen_s = 0.0  # time that was watched
         self._over_at = 0.0
 
     @property
+    def outcome(self) -> Outcome | None:
+        """How the run ended, once it has."""
+        return self._presence.outcome
+
+    @property
+    def failure(self) -> str:
+        """Why the run cannot go on, if it cannot: a sentence."""
+        return self._presence.failure
+
+    @property
+    def lost_server(self) -> tuple[int, str] | None:
+        """The server whose loss that is, if one's, and what happened to it."""
+        return self._presence.lost_server
+
+    @property
     def awaited(self) -> list[str]:
         """The members that have yet to come before the run begins."""
-        return [f"rank {rank}" for rank in self._members.awaited] + [f"server {n}" for n in self._replicas.awaited]
+        return self._presence.awaited
+
+    @property
+    def _progress(self) -> RunProgress | None:
+        return self._presence.progress
 
     @property
     def samples(self) -> int:
@@ -107,7 +104,7 @@ class Roster:
     @property
     def steps(self) -> int:
         """Whole batches that all updates so far have learnt from."""
-        return self._progress.steps if self._progress else self._restore or 0
+        return self._presence.steps
 
     @property
     def unsaved(self) -> str:
@@ -126,13 +123,13 @@ class Roster:
         member = self._members.of(rank)
         if member is not None:
             self._outgoing.dismiss(member.peer, End(f"rank {rank} was given up: it {reason}"))
-        self._worker_gone(rank, "lost", reason, now)
+        self._presence.worker_gone(rank, "lost", reason, now)
         return self._replies(now)
 
     def left(self, rank: int, now: float) -> Replies:
         """A worker has gone by itself; what the roster did not know of is that one that was let in will not come."""
         if self._members.of(rank) is None:
-            self._worker_gone(rank, "left", "has left", now)
+            self._presence.worker_gone(rank, "left", "has left", now)
         return self._replies(now)
 
     def expect(self, rank: int) -> None:
@@ -140,7 +137,7 @@ class Roster:
         self._members.expect(rank)
 
     def finish(self, now: float) -> Replies:
-        self._stopping = True
+        self._presence.stopping = True
         return self._replies(now)
 
     def ask(self, request: Request, now: float) -> Replies:
@@ -154,9 +151,9 @@ class Roster:
         """A worker or a server has come: it is welcome, or told why not."""
         who = _converted(hello, Hello)
         if isinstance(who, WorkerHello):
-            self._admit_worker(peer, who)
+            self._presence.admit_worker(peer, who)
         else:
-            self._admit_server(peer, who)
+            self._presence.admit_server(peer, who, self._seen_s)
         return self._replies(now)
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
@@ -175,9 +172,9 @@ class Roster:
 
     def closed(self, peer: int, now: float) -> Replies:
         if (member := self._members.at(peer)) is not None:
-            self._worker_gone(member.rank, "lost", "has closed its connection", now)
+            self._presence.worker_gone(member.rank, "lost", "has closed its connection", now)
         elif (server := self._replicas.at(peer)) is not None:
-            self._server_gone(server, "has gone")
+            self._presence.server_gone(server, "has gone")
         return self._replies(now)
 
     def tick(self, now: float) -> Replies:
@@ -185,83 +182,13 @@ class Roster:
         self._now = now
         for server in self._replicas.silent(self._seen_s):
             self._outgoing.dismiss(server.peer, End(f"server {server.number} was silent for too long"))
-            self._server_gone(server, "is silent: it is stopped, or its host is gone")
+            self._presence.server_gone(server, "is silent: it is stopped, or its host is gone")
         if self._progress is not None:
             self._progress.announce(self._progress.work.tick(now))
             self._progress.snapshots.tick(now)
         if self._counters.due(now):
             self._outgoing.record("counts", None, {"rows": self._counters.taken(now)})
         return self._replies(now)
-
-    # Coming and going
-
-    def _admit_worker(self, peer: int, hello: WorkerHello) -> None:
-        if why_not := self.outcome or self._admission.refusal(hello):
-            self._outgoing.dismiss(peer, End(why_not))
-            return
-        self._members.add(peer, hello.rank)
-        self._outgoing.record("joined", hello.rank, {"step": self.steps})
-        first = self._admission.first or hello
-        self._outgoing.to(peer, Welcome(hello.rank, first.facts, self._restore))
-        if self._progress is not None:
-            self._progress.work.join(hello.rank)
-            self._outgoing.to(peer, self._replicas.view())
-            if self._progress.rate is not None:
-                self._outgoing.to(peer, self._progress.rate)
-
-    def _worker_gone(self, rank: int, kind: str, reason: str, now: float) -> None:
-        was_here = self._members.of(rank) is not None
-        if not self._members.gone(rank) or self.outcome is not None:
-            return
-        self._outgoing.record(kind, rank, {"step": self.steps, "reason": reason})
-        if not self._model.elastic:
-            self._fail(f"rank {rank} {reason}, and this consistency model needs every worker")
-            return
-        if was_here or self._last_gone is None:
-            self._last_gone = kind, f"rank {rank} {reason}"
-        if self._members.nobody:
-            self._without_workers(*self._last_gone)
-        if self._progress is not None and was_here and not self.failure:
-            self._progress.leave(rank, now)
-
-    def _without_workers(self, kind: str, sentence: str) -> None:
-        """The last one has left, and what is done is saved; or it is lost, and the run with it."""
-        if kind == "lost" or self._progress is None:
-            self._fail(f"{sentence}, and no worker is left")
-        else:
-            self._stopping = True
-
-    def _admit_server(self, peer: int, hello: ServerHello) -> None:
-        if hello.number < 0:
-            raise BadMessage(f"a server says that its number is {hello.number}")
-        address = (hello.host, hello.port)
-        if self.outcome is not None or not self._replicas.add(peer, hello.number, address, self._seen_s):
-            self._outgoing.dismiss(peer, End(f"there is no place for a server {hello.number} in this run (any more)"))
-            return
-        self._outgoing.to(peer, ServerWelcome(self._restore, self._state.closings))
-
-    def _server_gone(self, server: ServerReplica, reason: str) -> None:
-        self._replicas.gone(server.peer)
-        if self.outcome is not None or self.failure:
-            return
-        if self._progress is None:
-            self._fail(f"server {server.number} {reason} before training began", (server.number, reason))
-        elif self._replicas.orphans:
-            sentence = f"server {server.number} {reason}, and no other server keeps its part of the parameters"
-            self._fail(sentence, (server.number, reason))
-        else:
-            self._outgoing.record("server_lost", None, {"step": self.steps, "server": server.number, "reason": reason})
-            self._send_view()
-            self._progress.snapshots.server_gone()
-
-    def _fail(self, sentence: str, lost_server: tuple[int, str] | None = None) -> None:
-        if not self.failure:
-            self.failure, self.lost_server = sentence, lost_server
-
-    def _send_view(self) -> None:
-        view = self._replicas.view()
-        self._outgoing.to_workers(view)
-        self._outgoing.to_servers(view)
 
     # What they say
 
@@ -270,10 +197,10 @@ class Roster:
             case Ask():
                 member.ask(now)
             case Leave() if not self._model.elastic:
-                self._stopping = True  # whoever asks one worker to go means the run, which needs each of them
+                self._presence.stopping = True  # whoever asks one worker to go means the run, which needs each of them
             case Leave():
                 self._outgoing.dismiss(member.peer, End("it wanted to leave"))
-                self._worker_gone(member.rank, "left", "has left", now)
+                self._presence.worker_gone(member.rank, "left", "has left", now)
             case Again() if self._progress is not None:
                 self._progress.again(member.rank, report.clock, now)
             case Over():
@@ -281,7 +208,7 @@ class Roster:
             case AskSave():
                 self._loop_saves(member, report.clock)
             case Unreachable():
-                self._cannot_reach(member, report.server, now)
+                self._presence.cannot_reach(member, report.server, now)
             case Computed() | Done() | Evaluated() | Figures() | Saved():
                 self._take_work(member.rank, report, now)
             case _:
@@ -309,21 +236,7 @@ class Roster:
         self._progress.take(rank, report, now)
         if isinstance(report, Computed) and report.lost and (corrupt := self._progress.corrupt):
             self.corrupt = corrupt
-            self._fail(corrupt)
-
-    def _cannot_reach(self, member: Member, server: int, now: float) -> None:
-        """The one of the two that others have lost, too, has to go."""
-        replica = self._replicas.of(server)
-        if replica is None:
-            return  # it is known, and the view is on its way
-        replica.unreachable_by.add(member.rank)
-        here = [each.rank for each in self._members]
-        if 2 * len(replica.unreachable_by.intersection(here)) > len(here):
-            self._outgoing.dismiss(replica.peer, End(f"server {server} cannot be reached by workers"))
-            self._server_gone(replica, f"cannot be reached by rank {member.rank}")
-        else:
-            self._outgoing.dismiss(member.peer, End(f"rank {member.rank} cannot reach server {server}, and others can"))
-            self._worker_gone(member.rank, "lost", f"cannot reach server {server}", now)
+            self._presence.fail(corrupt)
 
     def _take_from_server(self, server: ServerReplica, report: Any) -> None:
         if isinstance(report, Beat):
@@ -345,7 +258,7 @@ class Roster:
             self._begin(now)
             if self._progress is not None:
                 self._go_on(self._progress, now, alone)
-            elif self._stopping:
+            elif self._presence.stopping:
                 self._end("stopped", now)
         if self.outcome is not None and len(self._replicas):
             self._dismiss_servers(now)
@@ -353,27 +266,28 @@ class Roster:
 
     def _begin(self, now: float) -> None:
         """Begin the work once everybody is here."""
-        if self._progress is not None or self._admission.first is None or self.awaited or not len(self._members):
+        first = self._presence.admission.first
+        if self._progress is not None or first is None or self.awaited or not len(self._members):
             return
-        self._progress = RunProgress(
+        self._presence.progress = progress = RunProgress(
             self._settings,
             self._model,
             self._closer,
-            self._admission.first,
+            first,
             self._state,
             RosterContext(self._outgoing, self._replicas, self._keeping, self._counters),
         )
         for member in self._members:
-            self._progress.work.join(member.rank)
+            progress.work.join(member.rank)
         for member in self._members:
-            self._progress.work.take_part(member.rank, now)
-        self._send_view()
+            progress.work.take_part(member.rank, now)
+        self._presence.send_view()
 
     def _go_on(self, progress: RunProgress, now: float, alone: Member | None) -> None:
         progress.do(self._requests)
         self._requests = []
         progress.save_for_loops(self._members, elastic=self._model.elastic)
-        if self._stopping:
+        if self._presence.stopping:
             progress.stop()
         elif len(self._members) and all(member.over for member in self._members):
             progress.loops_over()
@@ -383,7 +297,7 @@ class Roster:
             self._end(progress.ending or "stopped", now)
 
     def _end(self, outcome: Outcome, now: float) -> None:
-        self.outcome, self._over_at = outcome, now
+        self._presence.outcome, self._over_at = outcome, now
         self._outgoing.record("counts", None, {"rows": self._counters.taken(now)})
         self._outgoing.to_workers(End(outcome, self.unsaved))
 

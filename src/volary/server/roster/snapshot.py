@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import Evaluated, EvaluatePiece
+from volary.server.protocol.from_members import Evaluated
+from volary.server.protocol.to_members import EvaluatePiece
 
 STORE_S = 300.0  # that a store may take for one stage of a save: it is asked seven times, and may be slow each time
 

@@ -11,19 +11,10 @@ from typing import Any, Protocol
 from volary.comm.control.errors import BadMessage
 from volary.run.best import Best
 from volary.run.disk import TRY_AGAIN_AFTER_S
-from volary.server.protocol.messages import (
-    Evaluated,
-    EvaluatePiece,
-    Figure,
-    Figures,
-    Keep,
-    Release,
-    Save,
-    Saved,
-    SaveEnded,
-)
-from volary.server.roster.outgoing import Outgoing
-from volary.server.roster.replicas import Replicas
+from volary.server.membership.outgoing import Outgoing
+from volary.server.membership.replicas import Replicas
+from volary.server.protocol.from_members import Evaluated, Figures, Saved
+from volary.server.protocol.to_members import EvaluatePiece, Figure, Keep, Release, Save, SaveEnded
 from volary.server.roster.snapshot import Measuring, Saving, Snapshot, cut_evenly
 
 

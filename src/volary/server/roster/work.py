@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from math import isfinite
 
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import Closing, Computed, Contribution, Learn, Portion
+from volary.server.protocol.from_members import Computed
 from volary.server.protocol.norms import ClipNorm
+from volary.server.protocol.to_members import Learn
+from volary.server.protocol.updates import Closing, Contribution, Portion
 from volary.server.roster.closing import Closer, DueUpdate
 from volary.server.roster.portions import Portions
 

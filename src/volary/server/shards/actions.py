@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from volary.server.protocol.header import Header
-from volary.server.protocol.messages import Contribution
+from volary.server.protocol.updates import Contribution
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Hold:
 class Apply:
     """Change the slice by `scale` times the sum of these contributions, then call `applied`; they are not needed after.
 
-    samples, rates: see `volary.server.protocol.messages.Closing`. clip: factor of the sum, once its values are clipped.
+    samples, rates: see `volary.server.protocol.updates.Closing`. clip: factor of the sum, once its values are clipped.
     """
 
     slice: int

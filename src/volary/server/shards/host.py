@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.comm.control.errors import BadFrame, ConnectionLost
+from volary.server.protocol.from_members import Beat, Kept, PartialNorms
 from volary.server.protocol.header import Header, MessageKind
-from volary.server.protocol.messages import Beat, Kept, PartialNorms
 from volary.server.shards.buffer_pool import Offer, PooledBuffer
 from volary.server.shards.differences import Differences
 from volary.server.shards.outbox import Outbox

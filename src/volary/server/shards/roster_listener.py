@@ -12,9 +12,9 @@ import msgspec
 
 from volary.comm.control.errors import ConnectionLost
 from volary.errors import PeerLost
-from volary.server.protocol.messages import (
+from volary.server.protocol.from_members import Beat, Saved
+from volary.server.protocol.to_members import (
     Acknowledged,
-    Beat,
     Clip,
     Close,
     End,
@@ -23,7 +23,6 @@ from volary.server.protocol.messages import (
     Rate,
     Release,
     Save,
-    Saved,
     ToMember,
     View,
 )

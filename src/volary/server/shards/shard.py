@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from volary.server.protocol.clocks import ClockSet
 from volary.server.protocol.header import Form, Header, MessageKind
-from volary.server.protocol.messages import Closing, Contribution
 from volary.server.protocol.norms import combined
+from volary.server.protocol.updates import Closing, Contribution
 from volary.server.shard_rule import ShardRule
 from volary.server.shards.actions import (
     Action,

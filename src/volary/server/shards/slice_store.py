@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from volary.comm.channels.channel import Payload
     from volary.server.protocol.header import Form
-    from volary.server.protocol.messages import Contribution
+    from volary.server.protocol.updates import Contribution
     from volary.server.shards.actions import Apply, FindNorm
     from volary.server.shards.forms import Forms
     from volary.server.update_rule import UpdateRule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volary.server.protocol.clocks import ClockSet
-from volary.server.protocol.messages import Closing, Contribution
+from volary.server.protocol.updates import Closing, Contribution
 
 
 class UpdateLog:

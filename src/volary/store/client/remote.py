@@ -12,8 +12,8 @@ from volary.comm.transports.auto import AutoTransport
 from volary.errors import PeerLost, ServerLost, VolaryError
 from volary.server.client.client import Client
 from volary.server.client.link import Link
-from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Slice
+from volary.server.protocol.to_members import View
 from volary.server.shards.buffer_pool import BufferPool
 from volary.sharding.ranges import Range
 from volary.store.client.buffers import Entry

@@ -15,7 +15,7 @@ import msgspec
 from volary.run.checkpoints import ROSTER, SHARED, Checkpoints
 from volary.run.content import Content
 from volary.server.roster.portions import RemainingSamples
-from volary.server.roster.progress import RosterState
+from volary.server.roster.state import RosterState
 from volary.train.state.committing import write_files
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
 from volary.train.state.state_file import StateContent

@@ -16,7 +16,7 @@ from volary.network.caffe.translating import Translator
 from volary.network.zoo.caffe import Caffe
 from volary.run.checkpoints import ROSTER
 from volary.server.roster.portions import RemainingSamples
-from volary.server.roster.progress import RosterState
+from volary.server.roster.state import RosterState
 from volary.session.values.reference import name_of
 from volary.sharding.epochs import Epochs
 from volary.sharding.ranges import Range

@@ -14,8 +14,9 @@ from volary.consistency._base import Push
 from volary.data.batching.batch import Batch
 from volary.data.reader import SamplePlaces
 from volary.data.sample_reader import SampleReader
-from volary.server.protocol import messages
-from volary.server.protocol.messages import Portion
+from volary.server.protocol.from_members import Leave
+from volary.server.protocol.to_members import EvaluatePiece, Figure, Learn, Rate
+from volary.server.protocol.updates import Portion
 from volary.train.agreement.votes import not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
 from volary.train.not_finite import origin
@@ -52,7 +53,7 @@ class LearningSettings:
     epochs: Epochs
     seed: int | None
     lr: Callable[[int], float]
-    change_rate: Callable[[messages.Rate], object] = lambda _: None  # a loop of one's own is asked for no other
+    change_rate: Callable[[Rate], object] = lambda _: None  # a loop of one's own is asked for no other
     rates: Callable[[], tuple[float, ...]] = tuple
     skips: bool = False
 
@@ -131,15 +132,15 @@ class ByRoster:
         self._recorder.enter("idle")
         for task in self._work:
             match task:
-                case messages.Learn():
+                case Learn():
                     yield from self._contribution(task)
-                case messages.EvaluatePiece():
+                case EvaluatePiece():
                     yield self._evaluation(task)
-                case messages.Figure():
+                case Figure():
                     self._say_figures(task)
-                case messages.Rate():
+                case Rate():
                     self._settings.change_rate(task)
-                case messages.Leave():
+                case Leave():
                     self._replica.settle()  # what is held counts
                     self._work.leave(alone=self._settings.consistency.elastic)
             self._recorder.enter("idle")  # until the roster's next word
@@ -274,7 +275,7 @@ class ByRoster:
             carries=self._carried is not None,
         )
 
-    def _contribution(self, task: messages.Learn) -> Iterator[Task]:
+    def _contribution(self, task: Learn) -> Iterator[Task]:
         own_loop = self._settings.seed is None
         again, self._again = self._again, False
         if again:
@@ -334,7 +335,7 @@ class ByRoster:
         self._work.done(self._learn.clock)
         self._recorder.event("skipped", ranks=[rank])
 
-    def _evaluation(self, task: messages.EvaluatePiece) -> EvaluateTask:
+    def _evaluation(self, task: EvaluatePiece) -> EvaluateTask:
         """A piece of one, of a state that servers keep."""
 
         def measured(totals: Tensor, lost: int, _: int) -> None:
@@ -344,7 +345,7 @@ class ByRoster:
         state = self._replica.as_of(task.snapshot)
         return EvaluateTask(self._piece(task), state, measured, task.step, writes=first, tells=first)
 
-    def _piece(self, task: messages.EvaluatePiece) -> Iterator[Batch]:
+    def _piece(self, task: EvaluatePiece) -> Iterator[Batch]:
         assert self._session is not None
         assert self._session.validation is not None
         size = self.batch_size
@@ -356,7 +357,7 @@ class ByRoster:
             yield Batch(inputs, targets, len(places.range), 0, 0, False, lost, reader.scale)
         tell_dropped(self._session.validation, "test", self._recorder)
 
-    def _say_figures(self, task: messages.Figure) -> None:
+    def _say_figures(self, task: Figure) -> None:
         assert self._session is not None
         flow = self._session.flow
         totals = torch.tensor(task.totals, dtype=torch.float64).view_as(flow.no_totals())

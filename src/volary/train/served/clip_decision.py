@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from volary.server.protocol.messages import Done
+from volary.server.protocol.from_members import Done
 
 if TYPE_CHECKING:
     from volary.server.protocol.norms import ClipNorm

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from volary.run.checkpoints import Checkpoints
-from volary.server.protocol.messages import Saved
+from volary.server.protocol.from_members import Saved
 from volary.train.member.remote_directory import bring
 from volary.train.state.rank_state import RESIDUALS, is_of_rank, rank_states
 

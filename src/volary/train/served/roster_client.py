@@ -11,38 +11,40 @@ import msgspec
 
 from volary.comm.control.errors import ConnectionLost
 from volary.errors import NotSaved, PeerLost, Stopped, VolaryError
-from volary.server.protocol.messages import (
+from volary.server.protocol.from_members import (
     Again,
     Ask,
     AskSave,
-    Clipped,
     Computed,
-    Dropped,
-    End,
     Evaluated,
-    EvaluatePiece,
-    Figure,
     Figures,
-    Keep,
-    Learn,
     Leave,
     Over,
-    Portion,
+    Saved,
+    Unreachable,
+)
+from volary.server.protocol.to_members import (
+    Clipped,
+    Dropped,
+    End,
+    EvaluatePiece,
+    Figure,
+    Keep,
+    Learn,
     Rate,
     Release,
     Save,
-    Saved,
     SaveEnded,
     ToMember,
-    Unreachable,
     View,
     Welcome,
 )
+from volary.server.protocol.updates import Portion
 from volary.train.served.clip_decision import ClipDecision
 
 if TYPE_CHECKING:
     from volary.comm.control.connection import Connection
-    from volary.server.protocol.messages import FromMember
+    from volary.server.protocol.from_members import FromMember
     from volary.server.protocol.norms import ClipNorm
     from volary.train.coordinator import Outcome
     from volary.train.served.residuals import Residuals

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from volary.server.roster.portions import RemainingSamples
-from volary.server.roster.roster import RosterState
+from volary.server.roster.state import RosterState
 from volary.sharding.epochs import Epochs
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from volary.comm.channels.channel import Channel
     from volary.comm.groups.group import Group
     from volary.comm.transports._base import Transport
-    from volary.server.protocol.messages import Welcome, WorkerHello
+    from volary.server.protocol.hello import WorkerHello
+    from volary.server.protocol.to_members import Welcome
     from volary.session.spec import Strategy
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership

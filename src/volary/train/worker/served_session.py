@@ -6,7 +6,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.server.protocol.messages import Rate, WorkerHello
+from volary.server.protocol.hello import WorkerHello
+from volary.server.protocol.to_members import Rate
 from volary.train.loop import train
 from volary.train.member.compare import data_facts
 from volary.train.served.by_roster import LearningSettings, SessionFlow

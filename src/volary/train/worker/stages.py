@@ -12,7 +12,7 @@ from volary.comm.groups.group import cut
 from volary.comm.groups.leading import from_leader
 from volary.data.datasets.stream import Stream
 from volary.run.checkpoints import ROSTER, SHARED, read
-from volary.server.roster.roster import RosterState
+from volary.server.roster.state import RosterState
 from volary.session.changing import planned_steps
 from volary.sharding.epochs import Epochs
 from volary.train.lockstep.lockstep import Lockstep

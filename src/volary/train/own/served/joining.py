@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from volary.comm.control.store import KeyedStore
 from volary.comm.groups.group import LAST_RESORT_S
 from volary.errors import Stopped
-from volary.server.protocol.messages import WorkerHello
+from volary.server.protocol.hello import WorkerHello
 from volary.train.agreement.agreed_plan import describe
 from volary.train.own.served.model import FollowedRates
 from volary.train.own.served.steps import ServedSteps

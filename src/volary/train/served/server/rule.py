@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.server.protocol.messages import Rate
+from volary.server.protocol.to_members import Rate
 from volary.session.changing import planned_steps
 from volary.sharding.epochs import Epochs
 from volary.train.model import update_rule

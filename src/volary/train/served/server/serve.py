@@ -16,7 +16,8 @@ from volary.comm.transports import ROOM as TRANSPORTS
 from volary.errors import PeerLost
 from volary.run.checkpoints import Checkpoints
 from volary.run.machine.open_files import allow_connections
-from volary.server.protocol.messages import ServerHello, ServerWelcome
+from volary.server.protocol.hello import ServerHello
+from volary.server.protocol.to_members import ServerWelcome
 from volary.server.shards.forms import try_out
 from volary.server.shards.host import Host
 from volary.server.shards.roster_listener import Reports, RosterListener, RosterOrders, encoded

@@ -13,7 +13,7 @@ from volary.comm.control.store import KeyedStore
 from volary.consistency._base import Push
 from volary.data.datasets.stream import Stream
 from volary.errors import SettingError
-from volary.server.protocol.messages import End
+from volary.server.protocol.to_members import End
 from volary.train.agreement.agreed_plan import describe
 from volary.train.model import Model, build_model
 from volary.train.served.layout import Layout, cut_network, lay_out

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from volary.run.checkpoints import Checkpoints
-    from volary.server.protocol.messages import ServerWelcome
     from volary.server.protocol.slices import Slice
+    from volary.server.protocol.to_members import ServerWelcome
     from volary.server.shards.buffer_pool import Take
     from volary.server.shards.slice_store import Norm
     from volary.train.served.layout import Layout

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from volary.comm.control.service import CLOSE
-from volary.server.protocol.messages import ToMember
-from volary.server.roster.members import Members
-from volary.server.roster.replicas import Replicas
+from volary.server.membership.members import Members
+from volary.server.membership.replicas import Replicas
+from volary.server.protocol.to_members import ToMember
 
 Record = Callable[[str, int | None, dict[str, Any]], None]
 

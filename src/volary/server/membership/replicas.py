@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from volary.server.protocol.messages import View
+from volary.server.protocol.to_members import View
 
 
 @dataclass

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import WorkerHello
-from volary.server.roster.members import Members
+from volary.server.membership.members import Members
+from volary.server.protocol.hello import WorkerHello
 
 
 class WorkerAdmission:
