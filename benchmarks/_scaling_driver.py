@@ -1,7 +1,7 @@
 """What scaling.py measures of a driver: its server with heartbeats, the board and a roster, and nothing else.
 
-`python _scaling_driver.py WORKERS` makes a run in the current folder, prints the run's directory, host, port and life
-as JSON, and serves until its standard input is closed. The roster expects one server process.
+`python _scaling_driver.py WORKERS` makes a run in the current folder, prints the run's directory, host, port and
+attempt as JSON, and serves until its standard input is closed. The roster expects one server process.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def main(workers: int) -> None:
     with KeyedServer(directory.key(), services) as server:
         host, port = server.address
         print(
-            json.dumps({"directory": str(directory.path), "host": host, "port": port, "life": server.life}), flush=True
+            json.dumps({"directory": str(directory.path), "host": host, "port": port, "attempt_id": server.attempt_id}),
+            flush=True,
         )
         sys.stdin.read()
 

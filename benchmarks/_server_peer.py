@@ -24,8 +24,8 @@ from _server_models import FOUND, PACE
 from volary.data.feed import Feed
 from volary.session.spec import Session
 from volary.sharding.samples import SampleShare
-from volary.train.data.rank_data import ValidationBatches
 from volary.train.evaluation import over_all, totals
+from volary.train.lockstep.lockstep_data import ValidationBatches
 from volary.train.model import build_model
 from volary.train.state.seeds import seed_all
 from volary.train.worker.connect import joined

@@ -53,12 +53,12 @@ class Driver:
     directory: RunDirectory
     host: str
     port: int
-    life: str
+    attempt_id: str
 
     def connect(self, service: str, hello: dict[str, Any]) -> Connection:
         """A connection to one of its services."""
         key = self.directory.key()
-        return Connection.open(self.host, self.port, key, service, hello, self.life, timeout_s=PATIENT_S)
+        return Connection.open(self.host, self.port, key, service, hello, self.attempt_id, timeout_s=PATIENT_S)
 
     def connect_all(self, service: str, hellos: Sequence[dict[str, Any]]) -> list[Connection]:
         """Of many workers, some at a time."""
@@ -83,7 +83,7 @@ def _driver(workers: int) -> Iterator[Driver]:
         try:
             said = json.loads(process.stdout.readline())
             directory = RunDirectory(said["directory"])
-            yield Driver(psutil.Process(process.pid), directory, said["host"], said["port"], said["life"])
+            yield Driver(psutil.Process(process.pid), directory, said["host"], said["port"], said["attempt_id"])
         finally:
             process.stdin.close()
 

@@ -27,7 +27,7 @@ class Home:
     def client(self, number: int = 0) -> FileClient:
         """Of the worker of this rank."""
         host, port = self.server.address
-        return FileClient.open(host, port, self.directory.key(), self.server.life, "worker", number)
+        return FileClient.open(host, port, self.directory.key(), self.server.attempt_id, "worker", number)
 
 
 @contextmanager

@@ -44,7 +44,7 @@ _group: Group | None = None  # of a worker's process
 def joined(attempt: int = 0) -> Group:
     """The group of all workers of the call, in one of them; another attempt sees nothing that is posted in this one."""
     assert _group is not None, "this is no worker of a test"
-    return _group.within(f"life {attempt}")
+    return _group.within(f"attempt {attempt}")
 
 
 def alone() -> Group:

@@ -597,7 +597,7 @@ def test_one_place_looks_up_the_order_of_samples_and_who_coordinates_reads_throu
     assert callers("reading", "data") == {"sharing/loader_reader.py": 1}
     readers = "SampleReader|LoaderReader"
     assert callers(readers, "data") == {"feed.py": 1, "sharing/indexed.py": 1}
-    assert callers(readers) == {"own/served/portions.py": 1, "served/by_roster.py": 1, "served/worker_data.py": 1}
+    assert callers(readers) == {"own/served/portions.py": 1, "served/by_roster.py": 1, "served/served_data.py": 1}
 
 
 def test_the_map_says_which_share_of_a_batch_is_whose():

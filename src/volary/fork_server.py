@@ -81,15 +81,15 @@ def _next(control: socket.socket) -> dict[str, Any] | None:
 
 def _carry_out(order: dict[str, Any], control: socket.socket) -> None:
     """Nobody begins before the driver can know who it is: without its byte of `go` a process ends at once."""
-    (hold, go), (told, tell) = os.pipe(), os.pipe()
+    (hold, go), (answered, answers) = os.pipe(), os.pipe()
     between = os.fork()
     if between == 0:
         os.close(go)
-        os.close(told)
-        _fork_all(order, hold, tell)
+        os.close(answered)
+        _fork_all(order, hold, answers)
     os.close(hold)
-    os.close(tell)
-    with os.fdopen(told, "rb") as file:
+    os.close(answers)
+    with os.fdopen(answered, "rb") as file:
         answer = file.read()
     os.waitpid(between, 0)  # only then all are adopted
     try:
@@ -102,18 +102,18 @@ def _carry_out(order: dict[str, Any], control: socket.socket) -> None:
         os.close(go)
 
 
-def _fork_all(order: dict[str, Any], hold: int, tell: int) -> NoReturn:
+def _fork_all(order: dict[str, Any], hold: int, answers: int) -> NoReturn:
     answer: list[int] | dict[str, int | None] = []
     try:
         for process in order["processes"]:
             pid = os.fork()
             if pid == 0:
-                os.close(tell)
+                os.close(answers)
                 _be(order, process, hold)
             answer.append(pid)  # type: ignore[union-attr]  # until an error it is a list
     except OSError as error:
         answer = {"errno": error.errno}
-    with os.fdopen(tell, "wb") as file:
+    with os.fdopen(answers, "wb") as file:
         file.write(json.dumps(answer).encode())
     os._exit(0)
 

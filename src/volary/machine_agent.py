@@ -124,7 +124,7 @@ class _Carrier:
     def _connected(self, number: int, timeout_s: float) -> FileClient:
         key, meeting = self._assignment.key, self._assignment.meeting
         assert key is not None, "it came with the order"
-        return FileClient.open(meeting.host, meeting.port, key, meeting.server_life, self._role, number, timeout_s)
+        return FileClient.open(meeting.host, meeting.port, key, meeting.attempt_id, self._role, number, timeout_s)
 
 
 def _see_to(processes: Processes, words: _Words, carrier: _Carrier, order: RemoteLaunch) -> None:

@@ -40,7 +40,7 @@ def main() -> int:
 
         try:
             address = own_address(assignment.interface, meeting.host)
-            serve(directory, number, (meeting.host, meeting.port), meeting.server_life, address, remote)
+            serve(directory, number, (meeting.host, meeting.port), meeting.attempt_id, address, remote)
         finally:
             if remote:
                 remote.settle()

@@ -56,8 +56,8 @@ class Servers:
         self.stack = stack
         self.echo = Echo()
 
-    def start(self, life: str | None = None, host: str = "127.0.0.1", **limits: Any) -> KeyedServer:
-        server = KeyedServer(KEY, {"echo": self.echo}, host, life, Limits(**limits))
+    def start(self, attempt_id: str | None = None, host: str = "127.0.0.1", **limits: Any) -> KeyedServer:
+        server = KeyedServer(KEY, {"echo": self.echo}, host, attempt_id, Limits(**limits))
         return self.stack.enter_context(server)
 
     def client(self, server: KeyedServer, **hello: Any) -> Connection:

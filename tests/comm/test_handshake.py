@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from volary.comm.control import handshake
-from volary.comm.control.errors import BadFrame, KeyRefused, OtherLife
+from volary.comm.control.errors import BadFrame, KeyRefused, OtherAttempt
 from volary.comm.control.frames import HEADER_BYTES, decode, decode_as, encode
 from volary.comm.control.handshake import (
     VERSION,
@@ -32,16 +32,16 @@ def body(frame: bytes) -> bytes:
     return frame[HEADER_BYTES:]
 
 
-def client(service: str = "board", life: str | None = None, key: bytes = KEY, sealed: bool = False) -> ClientSide:
-    return ClientSide(key, service, life, sealed)
+def client(service: str = "board", attempt_id: str | None = None, key: bytes = KEY, sealed: bool = False) -> ClientSide:
+    return ClientSide(key, service, attempt_id, sealed)
 
 
-def server(key: bytes = KEY, life: str = "now", sealed: bool = False) -> ServerSide:
-    return ServerSide(key, life, {"board", "pulse"}, sealed)
+def server(key: bytes = KEY, attempt_id: str = "now", sealed: bool = False) -> ServerSide:
+    return ServerSide(key, attempt_id, {"board", "pulse"}, sealed)
 
 
 def agree(here: ClientSide, there: ServerSide, **changes: Change) -> tuple[str, str]:
-    """The life that the client learns, and why the server would close. changes: what is done on the way, by frame."""
+    """The attempt that the client learns, and why the server would close. changes: by frame, on the way."""
 
     def on_the_way(name: str, frame: bytes) -> bytes:
         return changes.get(name, bytes)(body(frame))
@@ -53,7 +53,7 @@ def agree(here: ClientSide, there: ServerSide, **changes: Change) -> tuple[str, 
 
 def test_both_sides_with_the_key_agree() -> None:
     there = server()
-    assert agree(client(life="now"), there) == ("now", "")
+    assert agree(client(attempt_id="now"), there) == ("now", "")
     assert there.service == "board"
 
 
@@ -79,9 +79,9 @@ def test_a_server_without_the_key_is_refused_although_it_agrees() -> None:
 
 
 def test_a_client_of_another_life_is_told_so_by_a_proven_server() -> None:
-    there = server(life="second")
-    with pytest.raises(OtherLife, match="restart attempt second, this process of restart attempt first"):
-        agree(client(life="first"), there)
+    there = server(attempt_id="second")
+    with pytest.raises(OtherAttempt, match="restart attempt second, this process of restart attempt first"):
+        agree(client(attempt_id="first"), there)
     assert there.service is None
 
 
@@ -90,8 +90,8 @@ def test_a_client_that_has_reached_another_life_leaves_although_that_agrees() ->
         def _judge(self, opening: Opening, proof: bytes) -> tuple[bytes, str]:
             return super()._judge(Opening(VERSION, "board", None, False, b"", b""), proof)
 
-    with pytest.raises(OtherLife, match="restart attempt second, this process of restart attempt first"):
-        agree(client(life="first"), Careless(KEY, "second", {"board"}, sealed=False))
+    with pytest.raises(OtherAttempt, match="restart attempt second, this process of restart attempt first"):
+        agree(client(attempt_id="first"), Careless(KEY, "second", {"board"}, sealed=False))
 
 
 def test_a_service_that_is_not_there_is_named() -> None:
@@ -110,7 +110,7 @@ def test_whoever_changes_a_bit_on_the_way_is_refused_by_both_sides(frame: str, d
 
     there = server()
     with pytest.raises((BadFrame, KeyRefused)):
-        agree(client(life="now"), there, **{frame: flip})
+        agree(client(attempt_id="now"), there, **{frame: flip})
     if frame != "verdict":  # which the server says when it has agreed
         assert there.service is None
 
@@ -130,52 +130,60 @@ SHARE = client().opening()[-32:]
 
 @pytest.mark.parametrize(
     "fields",
-    [{"service": "pulse"}, {"life": None}, {"life": "new"}, {"sealed": False}, {"nonce": b"n" * 32}, {"share": SHARE}],
+    [
+        {"service": "pulse"},
+        {"attempt_id": None},
+        {"attempt_id": "new"},
+        {"sealed": False},
+        {"nonce": b"n" * 32},
+        {"share": SHARE},
+    ],
     ids=lambda fields: "=".join(map(str, [*fields, type(*fields.values()).__name__])),
 )
 def test_no_field_of_the_opening_can_be_changed_on_the_way(fields: dict[str, object]) -> None:
     there = server()
     with pytest.raises(KeyRefused, match="not the run's key"):
-        agree(client(life="now", sealed=True), there, opening=changed(Opening, **fields))
+        agree(client(attempt_id="now", sealed=True), there, opening=changed(Opening, **fields))
     assert there.service is None
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"life": "new"}, {"sealed": False}, {"nonce": b"n" * 32}, {"share": SHARE}],
+    [{"attempt_id": "new"}, {"sealed": False}, {"nonce": b"n" * 32}, {"share": SHARE}],
     ids=lambda fields: next(iter(fields)),
 )
 def test_no_field_of_the_challenge_can_be_changed_on_the_way(fields: dict[str, object]) -> None:
     there = server(sealed=True)
     with pytest.raises(KeyRefused, match="not the run's key"):
-        agree(client(life="now"), there, challenge=changed(Challenge, **fields))
+        agree(client(attempt_id="now"), there, challenge=changed(Challenge, **fields))
     assert there.service is None
 
 
 def test_the_same_said_in_other_bytes_is_not_what_was_proved() -> None:
     def longer(said: bytes) -> bytes:
-        return said.replace(b"\xa4life\xa3now", b"\xa4life\xd9\x03now")  # a text, its length in one byte more
+        # a text, its length in one byte more
+        return said.replace(b"\xaaattempt_id\xa3now", b"\xaaattempt_id\xd9\x03now")
 
     there = server()
     with pytest.raises(KeyRefused, match="not the run's key"):
-        agree(client(life="now"), there, opening=longer)
+        agree(client(attempt_id="now"), there, opening=longer)
     assert there.service is None
 
 
 def test_one_server_cannot_be_passed_off_as_another() -> None:
-    """Somebody on the way leads a connection for server 0 to server 1, or to server 0 of an earlier life."""
+    """Somebody on the way leads a connection for server 0 to server 1, or to server 0 of an earlier attempt."""
     one, earlier = (
         ServerSide(KEY, "now", {"server 1"}, sealed=False),
         ServerSide(KEY, "then", {"server 0"}, sealed=False),
     )
     with pytest.raises(KeyRefused, match="no service 'server 0': another one was wanted"):
         agree(client("server 0", "now"), one)
-    with pytest.raises(OtherLife, match="restart attempt then, this process of restart attempt now"):
+    with pytest.raises(OtherAttempt, match="restart attempt then, this process of restart attempt now"):
         agree(client("server 0", "now"), earlier)
     assert one.service is earlier.service is None
     for there in (one, earlier):  # or says what that one would like to hear
         fresh = ServerSide(KEY, *(("now", {"server 1"}) if there is one else ("then", {"server 0"})), sealed=False)
-        pretended = changed(Opening, service="server 1") if there is one else changed(Opening, life="then")
+        pretended = changed(Opening, service="server 1") if there is one else changed(Opening, attempt_id="then")
         with pytest.raises(KeyRefused):
             agree(client("server 0", "now"), fresh, opening=pretended)
         assert fresh.service is None
@@ -282,7 +290,7 @@ def test_a_share_that_would_make_the_secret_known_to_all_is_refused(share: bytes
             "service": "board",
             "nonce": b"n" * 32,
             "share": b"s" * 32,
-            "life": None,
+            "attempt_id": None,
             "sealed": 1,
             "more": 1,
         },

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from volary.comm.control.connection import Connection
-from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
+from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherAttempt
 from volary.comm.control.frames import encode
 from volary.comm.control.handshake import VERSION, ClientSide, Opening
 from volary.comm.control.server import KeyedServer
@@ -56,9 +56,9 @@ def works(client: Connection) -> bool:
 
 
 def test_a_client_is_introduced_heard_answered_and_seen_off(servers: Servers) -> None:
-    server = servers.start(life="first")
+    server = servers.start(attempt_id="first")
     client = servers.client(server, rank=3)
-    assert client.life == "first"
+    assert client.attempt_id == "first"
     [me] = client.receive(WITHIN_S).values()
     client.send({"bytes": b"\x00\xff", "list": [1, 2.5, None]})
     assert client.receive(WITHIN_S) == {"bytes": b"\x00\xff", "list": [1, 2.5, None]}
@@ -91,9 +91,9 @@ def test_a_wrong_key_is_refused_counted_by_address_and_logged_once(
 
 
 def test_a_client_of_another_life_is_refused_by_that_name(servers: Servers) -> None:
-    server = servers.start(life="second")
-    with pytest.raises(OtherLife, match="of restart attempt second"):
-        Connection.open(*server.address, KEY, "echo", {}, life="first", timeout_s=WITHIN_S)
+    server = servers.start(attempt_id="second")
+    with pytest.raises(OtherAttempt, match="of restart attempt second"):
+        Connection.open(*server.address, KEY, "echo", {}, attempt_id="first", timeout_s=WITHIN_S)
     assert servers.echo.said == []
 
 
@@ -133,7 +133,7 @@ def _body(sock: socket.socket) -> bytes:
         (5).to_bytes(4, "big") + b"\xdd\xff\xff\xff\xff",  # a list of 2^32 - 1 things
         (4000).to_bytes(4, "big") + b"\x91" * 4000,  # a list in a list in a list ...
         (0).to_bytes(4, "big"),
-        encode({"version": 1, "service": "echo", "nonce": b"short", "life": None}),
+        encode({"version": 1, "service": "echo", "nonce": b"short", "attempt_id": None}),
         encode({"hello": "world"}),
         bytes(range(1, 256)) * 100,
     ],

@@ -49,7 +49,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 def wish() -> Launch:
     directory = RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
-    meeting = Meeting("127.0.0.1", 1234, attempt=3, server_life="one")
+    meeting = Meeting("127.0.0.1", 1234, attempt=3, attempt_id="one")
     command = [sys.executable, "-c", TELL]
     return Launch(role="worker", directory=directory, command=command, count=2, meeting=meeting, job="module:job")
 

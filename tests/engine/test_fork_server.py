@@ -54,7 +54,7 @@ def launched() -> Iterator[Callable[..., Handle]]:
             directory=directory,
             command=[sys.executable, "-m", "task", *arguments],
             count=workers,
-            meeting=Meeting("127.0.0.1", 1234, attempt=0, server_life="one"),
+            meeting=Meeting("127.0.0.1", 1234, attempt=0, attempt_id="one"),
         )
         handles.append((engine or LocalEngine()).launch(wish))
         return handles[-1]
@@ -228,7 +228,7 @@ def test_servers_of_a_run_come_from_the_same_fork_server_with_threads_of_their_o
         directory=directory,
         command=[sys.executable, "-m", "task"],
         count=1,
-        meeting=Meeting("127.0.0.1", 1234, attempt=0, server_life="one"),
+        meeting=Meeting("127.0.0.1", 1234, attempt=0, attempt_id="one"),
         beside=1,
     )
     for engine in (LocalEngine(pin=False), TorchrunEngine()):

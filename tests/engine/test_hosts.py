@@ -17,7 +17,7 @@ from volary.run.launch.meeting import Meeting
 
 
 def launch(count: int, **more: object) -> Launch:
-    meeting = Meeting("10.0.0.1", 1234, attempt=0, server_life="one")
+    meeting = Meeting("10.0.0.1", 1234, attempt=0, attempt_id="one")
     command = [sys.executable, "-m", "volary.worker"]
     values = {"role": "worker", "directory": RunDirectory("runs/it"), "command": command, "meeting": meeting}
     return Launch(count=count, **values | more)  # type: ignore[arg-type]

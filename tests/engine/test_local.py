@@ -37,7 +37,7 @@ def directory() -> RunDirectory:
 
 
 def wish(directory: RunDirectory, command: list[str], count: int, **more: Any) -> Launch:
-    meeting = Meeting("127.0.0.1", 1234, attempt=3, server_life="one")
+    meeting = Meeting("127.0.0.1", 1234, attempt=3, attempt_id="one")
     kind = {"role": "worker", "job": "module:job", **more}
     return Launch(directory=directory, command=command, count=count, meeting=meeting, **kind)
 

@@ -59,7 +59,7 @@ class Lossy:
         rank: int,
         world_size: int,
         codec: FrameCodec,
-        life: int,
+        attempt_id: int,
         *,
         bucket_mb: float = 0.7,
         topology: Topology | None = None,
@@ -69,7 +69,7 @@ class Lossy:
         self.rank, self.plans, self._bucket_mb = rank, plans_of(codec, bucket_mb), bucket_mb
         self.errors = ErrorFeedback(self.plans)
         self.errors.restore(states)
-        self.sums = EncodedSums(joined(life), self.plans, topology, self.errors, left_out)
+        self.sums = EncodedSums(joined(attempt_id), self.plans, topology, self.errors, left_out)
         self.agreed = {name: torch.zeros(gradient(0, 0, name).numel(), dtype=torch.float64) for name in SHAPES}
         self._digest = hashlib.sha256()
 

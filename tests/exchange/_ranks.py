@@ -50,7 +50,7 @@ class Turns:
             slots=self.buckets.slots,
             votes=Parcel(buckets, 0, 3),
             votes_first=votes_first,
-            heard=lambda: self.heard.append(self.votes.agreed.tolist()),
+            voted=lambda: self.heard.append(self.votes.agreed.tolist()),
             apply=lambda chunk: self.sums[chunk.index].append(self.agreed(chunk.index)),
             travelled=lambda *_: None,
             applied=lambda *_: None,

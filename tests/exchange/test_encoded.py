@@ -31,14 +31,14 @@ def _compiled() -> None:
         used.add(frame, values, -1)
 
 
-def three_steps(rank: int, world_size: int, name: str, topology: Topology | None, life: int) -> Seen:
+def three_steps(rank: int, world_size: int, name: str, topology: Topology | None, attempt_id: int) -> Seen:
     """All is conserved, and a restart after the first step does not show."""
-    whole = Lossy(rank, world_size, codec(name), life, topology=topology)
+    whole = Lossy(rank, world_size, codec(name), attempt_id, topology=topology)
     whole.step(0)
     counted = whole.sums.sent_bytes, whole.sums.received_bytes
     (traffic,) = whole.sums.traffic
     assert (traffic.codec, traffic.sent_bytes, traffic.received_bytes) == (name, *counted)
-    restarted = Lossy(rank, world_size, codec(name), life + 1, topology=topology, states=[whole.errors.state()])
+    restarted = Lossy(rank, world_size, codec(name), attempt_id + 1, topology=topology, states=[whole.errors.state()])
     restarted.follow(whole)
     for step in (1, 2):
         whole.step(step)

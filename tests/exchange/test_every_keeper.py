@@ -122,7 +122,7 @@ def replicated(
             slots=slots,
             votes=Parcel(len(plans), 0, 1),
             votes_first=True,
-            heard=lambda: None,
+            voted=lambda: None,
             apply=apply if keeper.overlaps else None,
             travelled=lambda *_: None,
             applied=lambda *_: None,

@@ -159,7 +159,7 @@ def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
             slots=factored.buckets.slots,
             votes=Parcel(heads, 0, 1),
             votes_first=True,
-            heard=lambda: None,
+            voted=lambda: None,
             apply=apply,
             travelled=lambda *_: None,
             applied=lambda *_: None,

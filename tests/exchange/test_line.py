@@ -69,7 +69,7 @@ class Turns:
                 votes=Parcel(VOTES, 0, 2),
                 votes_first=votes_first,
                 votes_awaited=votes_awaited,
-                heard=lambda: self.said.append("votes"),
+                voted=lambda: self.said.append("votes"),
                 apply=self._apply if update else None,
                 travelled=lambda chunk, _: self.said.append(f"chunk {chunk.index}"),
                 applied=lambda chunk, *_: self.said.append(f"update {chunk.index}"),

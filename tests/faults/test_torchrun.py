@@ -164,7 +164,7 @@ def test_whoever_writes_to_the_launchers_store_decides_nothing(tmp_path_factory,
         with KeyedServer(directory.key(), {"pulse": Echo()}) as server:
             entry = {"host": server.address[0], "port": server.address[1], "run": str(directory.path)}
             attacker.set("volary/run", str(directory.path))
-            attacker.set("volary/meet", json.dumps(entry | {"attempt": 0, "server_life": server.life}))
+            attacker.set("volary/meet", json.dumps(entry | {"attempt": 0, "attempt_id": server.attempt_id}))
             start()
             statuses = [process.wait(timeout=180) for process in processes]
     said = "".join(Path(f"said-{rank}").read_text() for rank in range(2))
@@ -264,7 +264,7 @@ def test_a_stranger_who_overwrites_the_launchers_store_all_the_time_is_joined_by
         attacker = dist.TCPStore("localhost", store.port, is_master=False)
         with KeyedServer(directory.key(), {"pulse": Echo(), "board": Echo()}) as server:
             here = {"host": server.address[0], "port": server.address[1]}
-            known = json.dumps(here | {"run": str(directory.path), "attempt": 0, "server_life": server.life})
+            known = json.dumps(here | {"run": str(directory.path), "attempt": 0, "attempt_id": server.attempt_id})
             values = [json.dumps(here), known, str(directory.path), "", "[1", '{"host": "", "port": 0}', "\0" * 4096]
             attack = threading.Thread(target=overwrite, args=(attacker, values, done))
             attack.start()

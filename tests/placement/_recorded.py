@@ -98,7 +98,7 @@ RECORDED = [
     ),
     Recorded(
         "hosts",
-        "volary.machine_agent on the second of two machines, rank 3 of 4, in the run's second life",
+        "volary.machine_agent on the second of two machines, rank 3 of 4, in the run's second attempt",
         {
             "VOLARY_HOSTS_RANK": "3",
             "VOLARY_HOSTS_WORLD_SIZE": "4",

@@ -58,7 +58,7 @@ def test_interface_that_is_not_there_is_refused_with_those_that_are():
 
 
 def test_processes_are_told_the_interface():
-    meeting = Meeting("10.0.0.1", 4711, attempt=0, server_life="one")
+    meeting = Meeting("10.0.0.1", 4711, attempt=0, attempt_id="one")
     given = Assignment(directory="/runs/it", meeting=meeting, interface="eth1")  # type: ignore[arg-type]
     found = Assignment.found(given.variables())
     assert found is not None

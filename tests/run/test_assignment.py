@@ -9,7 +9,7 @@ from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import Assignment
 from volary.run.launch.meeting import Meeting, announce
 
-MEETING = Meeting("fd00::7", 4711, attempt=2, server_life="one")
+MEETING = Meeting("fd00::7", 4711, attempt=2, attempt_id="one")
 
 
 def test_assignment_is_found_as_it_was_given():
@@ -29,7 +29,7 @@ def test_directory_is_seen_where_it_is_the_very_one_and_paths_mean_the_same():
     assert not given.is_seen
     announce(directory, MEETING)
     assert given.is_seen
-    assert not replace(given, meeting=replace(MEETING, server_life="another")).is_seen  # a copy of an earlier day
+    assert not replace(given, meeting=replace(MEETING, attempt_id="another")).is_seen  # a copy of an earlier day
     assert not replace(given, folder=Path("/elsewhere")).is_seen
 
 

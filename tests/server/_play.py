@@ -64,7 +64,7 @@ class Shelf:
 
 
 class Play:
-    """One life of a run. told: what each connection was told; peers of workers are their ranks.
+    """One restart attempt of a run. told: what each connection was told; peers of workers are their ranks.
 
     here: all members that the run begins with come at once. residuals: of workers, belong to checkpoints. unanswered:
     kinds of messages that nobody reacts to.

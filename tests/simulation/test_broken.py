@@ -181,7 +181,7 @@ class ForgetsTooMuch(Residuals):
 class ForgetsLeases(Roster):
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self._gone, self._presence.worker_gone = self._presence.worker_gone, self._forget
+        self._gone, self._attendance.worker_gone = self._attendance.worker_gone, self._forget
 
     def _forget(self, rank, kind, reason, now):
         if self._progress is not None:

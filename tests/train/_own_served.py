@@ -78,8 +78,8 @@ def own_served(
             else RunDirectory.create(Path("runs"), name, "it", script.to_yaml(), Quick())
         )
         with _hosted(directory, script) as (server, roster, said):
-            store.set(f"meet {name}", json.dumps([*server.address, server.life]))
-            found = _work(rank, script, directory, (*server.address, server.life), loop, peers)
+            store.set(f"meet {name}", json.dumps([*server.address, server.attempt_id]))
+            found = _work(rank, script, directory, (*server.address, server.attempt_id), loop, peers)
             distributed.barrier()
         found.outcome, found.said = roster.outcome, said
         checkpoints = Checkpoints(directory.checkpoints)
@@ -102,12 +102,12 @@ def own_served(
 def _work(
     rank: int, script: Script, directory: RunDirectory, where: tuple[str, int, str], loop: Loop, peers: Group
 ) -> Looped:
-    host, port, life = where
+    host, port, attempt_id = where
     size = script.strategy.workers
     place = Place(
         launcher="test", rank=rank, world_size=size, local_rank=rank, node=0, attempt=1, meet=f"{host}:{port}"
     )
-    connection: Any = SimpleNamespace(life=life)
+    connection: Any = SimpleNamespace(attempt_id=attempt_id)
     member = Membership(
         place=place, directory=directory, host=host, port=port, connection=connection, give_up_after_s=10
     )

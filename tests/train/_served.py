@@ -89,8 +89,8 @@ def served(
             else RunDirectory.create(Path("runs"), name, "it", session.to_yaml(), Quick())
         )
         with _hosted(directory, session) as (server, roster, said):
-            store.set(f"meet {name}", json.dumps([*server.address, server.life]))
-            found = _work(rank, session, directory, (*server.address, server.life), until)
+            store.set(f"meet {name}", json.dumps([*server.address, server.attempt_id]))
+            found = _work(rank, session, directory, (*server.address, server.attempt_id), until)
             distributed.barrier()
         found.said, found.steps = said, Checkpoints(directory.checkpoints).steps()
         found.run_outcome = roster.outcome
@@ -128,7 +128,7 @@ def _work(
         directory=directory,
         host=host,
         port=port,
-        connection=SimpleNamespace(life=attempt),
+        connection=SimpleNamespace(attempt_id=attempt),
         give_up_after_s=10,
     )
     recorder = Recorder(rank)

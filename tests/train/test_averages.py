@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from volary.train.data.rank_data import ValidationBatches
 
 from train._served import served
 from train._training import Quick, made, session, started, trained
@@ -22,7 +23,6 @@ from volary.session.values.period import Period
 from volary.train.averages import ROOM
 from volary.train.averages.ema import Ema
 from volary.train.averages.swa import Swa
-from volary.train.data.rank_data import ValidationBatches
 from volary.train.evaluation import totals
 from volary.train.loop import train
 from volary.train.model import build_model

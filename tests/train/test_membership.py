@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from comm.conftest import Echo
-from volary.comm.control.errors import ConnectionLost, OtherLife
+from volary.comm.control.errors import ConnectionLost, OtherAttempt
 from volary.comm.control.server import KeyedServer
 from volary.placement import Place
 from volary.run.directory import RunDirectory
@@ -18,8 +18,8 @@ def test_a_worker_that_is_led_to_the_server_of_an_earlier_life_is_no_member_of_i
     directory, echo = RunDirectory.create(Path("runs"), "it", "it", "network: lenet\n"), Echo()
     place = Place(launcher="local", rank=0, world_size=1, local_rank=0, node=0, attempt=1, meet="127.0.0.1:1")
     with (
-        KeyedServer(directory.key(), {"pulse": echo}, life="then") as earlier,
-        pytest.raises(OtherLife, match="of restart attempt then, this process of restart attempt now"),
+        KeyedServer(directory.key(), {"pulse": echo}, attempt_id="then") as earlier,
+        pytest.raises(OtherAttempt, match="of restart attempt then, this process of restart attempt now"),
     ):
         Membership.claim(place, directory, *earlier.address, "now")
     assert echo.said == []

@@ -170,7 +170,7 @@ def attempt(group: Any, folder: Path, strategy: dict[str, Any], early: bool, die
 def resumed(rank: int, size: int) -> list[tuple[dict[str, Tensor], dict[str, Tensor]]]:
     found = []
     for number, (strategy, early) in enumerate([({}, True), (LOCAL, False)]):
-        groups = [joined(3 * number + life) for life in range(3)]
+        groups = [joined(3 * number + attempt_id) for attempt_id in range(3)]
         whole = attempt(groups[0], Path(f"../whole-{number}"), strategy, early)
         attempt(groups[1], Path(f"../cut-{number}"), strategy, early, die=9)
         found.append((whole, attempt(groups[2], Path(f"../cut-{number}"), strategy, early)))

@@ -20,9 +20,9 @@ def looped(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, An
     """The parameters and the optimiser's state that each loop ends with."""
     early = world_size > 1
     return {
-        name: call(lambda worker, loop=loop: loop(worker, early), rank, world_size, life, strategy=strategy,
+        name: call(lambda worker, loop=loop: loop(worker, early), rank, world_size, attempt_id, strategy=strategy,
                    early_update=early)[0]
-        for life, (name, loop) in enumerate(LOOPS.items())
+        for attempt_id, (name, loop) in enumerate(LOOPS.items())
     }  # fmt: skip
 
 

@@ -72,8 +72,8 @@ def met(place: Place, timeout_s: float) -> Iterator[BenchRanks]:
     with ExitStack() as leaving:
         if place.leads:
             board.set(entry, json.dumps(leaving.enter_context(_kept(place))))
-        said = _read(board, entry)
-        store = KeyedStore.at(said["host"], said["port"], _key(place, said))
+        posted = _read(board, entry)
+        store = KeyedStore.at(posted["host"], posted["port"], _key(place, posted))
         leaving.callback(store.close)
         bulletin = BoardBulletin(store, place.rank, place.world_size, 1)
         whole = join(store, bulletin, torch.device("cpu"), timeout_s, place.address)
@@ -83,14 +83,14 @@ def met(place: Place, timeout_s: float) -> Iterator[BenchRanks]:
         ranks.part()
 
 
-def _key(place: Place, said: dict[str, Any]) -> bytes:
+def _key(place: Place, posted: dict[str, Any]) -> bytes:
     """What the ranks prove to each other. Raises RunError if somebody else could have written or read it.
 
     In a launcher's store anyone may have written which file it is in: that must be a secret of this user's.
     """
     if place.meet_file is not None:
-        return bytes.fromhex(said["key"])
-    file = Path(said["key_file"])
+        return bytes.fromhex(posted["key"])
+    file = Path(posted["key_file"])
     require_private(file, secret=True)
     return file.read_bytes()
 

@@ -59,8 +59,8 @@ def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: floa
         decoder = samples.decode.decoder if isinstance(samples.decode, Prepared) else samples.decode
         if not isinstance(decoder, ImageDecoder):
             raise BadInput(f"data.source gives {samples.decode.kind} a sample; accepted: a source of image files")
-        with _progress(f"{split}: packed", len(samples)) as told:
-            index = write(samples, folder / split, round(shard_mb * 2**20), told)
+        with _progress(f"{split}: packed", len(samples)) as progress:
+            index = write(samples, folder / split, round(shard_mb * 2**20), progress)
         shards = len(index.shards) - 1
         for remark in samples.remarks:
             say(remark)
@@ -155,8 +155,8 @@ def _stored(path: Path, overrides: tuple[str, ...], trust: bool) -> dict[str, Pi
 def _surveyed(split: str, samples: Pipeline, *, values: bool) -> Survey:
     from volary.data.preparation.survey import survey
 
-    with _progress(f"{split}: decoded", len(samples)) as told:
-        return survey(samples, told, values=values)
+    with _progress(f"{split}: decoded", len(samples)) as progress:
+        return survey(samples, progress, values=values)
 
 
 @contextmanager

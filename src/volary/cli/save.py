@@ -22,7 +22,7 @@ def save(run: RunDirectory) -> None:
     from volary.monitor.wording import trouble
     from volary.run.control.requests import WriteCheckpoint
 
-    told = wait_for(run, WriteCheckpoint(), ("checkpoint", "checkpoint_failed"))
-    if told.kind == "checkpoint_failed":
-        raise NotSaved(trouble(told))
-    say(f"checkpoint of step {told.step if told.step is not None else told.data.get('step')}")
+    event = wait_for(run, WriteCheckpoint(), ("checkpoint", "checkpoint_failed"))
+    if event.kind == "checkpoint_failed":
+        raise NotSaved(trouble(event))
+    say(f"checkpoint of step {event.step if event.step is not None else event.data.get('step')}")

@@ -80,10 +80,10 @@ def _head(found: Account) -> list[tuple[str, str]]:
         rows.append(("speed", f"{number(digest.window.samples_per_s)} samples/s{computes}"))
     if found.started_at:
         rows.append(("started", moment(found.started_at)))
-    if found.said.tags:
-        rows.append(("tags", ", ".join(found.said.tags)))
-    if found.said.note:
-        rows.append(("note", clean(found.said.note)))
+    if found.labels.tags:
+        rows.append(("tags", ", ".join(found.labels.tags)))
+    if found.labels.note:
+        rows.append(("note", clean(found.labels.note)))
     if digest.route:
         rows.append(("exchange", clean(digest.route)))
     if digest.best:

@@ -1,6 +1,6 @@
 """Communication between a run's processes: one keyed server, its services, and torch's groups on top.
 
-    errors      KeyRefused, ConnectionLost, OtherLife, BadFrame, BadMessage
+    errors      KeyRefused, ConnectionLost, OtherAttempt, BadFrame, BadMessage
     frames      length + msgpack, with the limit checked before memory is taken
     handshake   both sides prove the run's key, neither sends it
     sealing     encryption of one direction of one connection

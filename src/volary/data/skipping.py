@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Skipping:
-    """`samples` without those that cannot be read: `fetch` gives fewer rows then. told: of each, once."""
+    """`samples` without those that cannot be read: `fetch` gives fewer rows then. report: of each, once."""
 
-    def __init__(self, samples: Samples, told: Callable[[int, str], None]) -> None:
-        self.samples, self._told = samples, told
+    def __init__(self, samples: Samples, report: Callable[[int, str], None]) -> None:
+        self.samples, self._report = samples, report
         self._stored = samples if isinstance(samples, Stored) else None
         self._corrupt = torch.zeros(len(samples), dtype=torch.bool)
         self._any = False
@@ -78,5 +78,5 @@ class Skipping:
                 if problem.index is None:
                     raise
                 self._corrupt[problem.index] = self._any = True
-                self._told(problem.index, str(problem))
+                self._report(problem.index, str(problem))
                 wanted = wanted[wanted != problem.index]

@@ -127,7 +127,7 @@ class SlurmEngine:
 
 def _name(launch: Launch) -> str:
     """The name of the step, and of no other step of this user's."""
-    return f"volary-{launch.directory.name}-{launch.role}s-{launch.meeting.server_life[:8]}-{launch.first}"
+    return f"volary-{launch.directory.name}-{launch.role}s-{launch.meeting.attempt_id[:8]}-{launch.first}"
 
 
 def _of_job(job: str, what: str) -> str:

@@ -111,7 +111,7 @@ class KeeperCallbacks:
 
     chunks and slots: what is agreed on, and the parameters in it, in the order in which forward uses them. votes: a
     last parcel that ranks agree on with each step; votes_first: it leaves before the gradients; votes_awaited: nothing
-    else leaves before it has come. heard: called when the votes are there. apply: the update of one chunk; None where
+    else leaves before it has come. voted: called when the votes are there. apply: the update of one chunk; None where
     all are updated at once. travelled, applied: called with the times of each parcel's first chunk, and of its
     update. first: tasks on the keeper's thread before the first step.
     """
@@ -120,7 +120,7 @@ class KeeperCallbacks:
     slots: Sequence[ParameterSlot]
     votes: Parcel
     votes_first: bool
-    heard: Callable[[], None]
+    voted: Callable[[], None]
     apply: Callable[[Chunk], None] | None
     travelled: Callable[[Chunk, ParcelTimes], None]
     applied: Callable[[Chunk, float, float], None]

@@ -144,9 +144,9 @@ def served(
             mine = held.announcement(*server.address, context.attemptNumber()) | {"seconds": seconds}
         except BadInput as error:
             mine = {"refused": str(error)}
-        told = [json.loads(words) for words in context.allGather(json.dumps(mine))]
+        tasks = [json.loads(words) for words in context.allGather(json.dumps(mine))]
         draft = file.with_suffix(".draft")
-        draft.write_text(json.dumps({"rows": frames.rows, "classes": frames.classes, "tasks": told}))
+        draft.write_text(json.dumps({"rows": frames.rows, "classes": frames.classes, "tasks": tasks}))
         draft.rename(file)
         yield
 

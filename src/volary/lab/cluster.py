@@ -99,8 +99,8 @@ class Lab:
         with ExitStack() as logs:
             outputs = [logs.enter_context(log.open("wb")) for log in _logs(log_dir, self.topology.hosts * procs)]
             place = logs.enter_context(meeting())
-            told, keep = place.environment | dict(env or {}), [place.descriptor]
-            with self.launch(command, procs=procs, env=told, outputs=outputs, keep=keep, pin=pin) as ranks:
+            environment, keep = place.environment | dict(env or {}), [place.descriptor]
+            with self.launch(command, procs=procs, env=environment, outputs=outputs, keep=keep, pin=pin) as ranks:
                 return ranks.follow(self, timeline, timeout_s, say=say)
 
     def launch(

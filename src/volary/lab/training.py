@@ -169,8 +169,8 @@ def _first_words(
     if directory is None or ended is None or ended.rank is None:
         return "the run was cut off"
     outputs[ended.rank].seek(0)
-    said = outputs[ended.rank].read().decode(errors="replace")
-    lines = (said.splitlines() or tail(directory.log(ended.rank)))[-TAIL_LINES:]
+    output = outputs[ended.rank].read().decode(errors="replace")
+    lines = (output.splitlines() or tail(directory.log(ended.rank)))[-TAIL_LINES:]
     host = lab.topology.name(ended.rank // (len(ended.statuses) // lab.topology.hosts))
     words = f"rank {ended.rank} (host {host}) ended with status {ended.status}, and its run's driver left no word"
     return "\n".join([words, *indented(lines)])
@@ -181,8 +181,8 @@ def _early_error(ended: RanksEnded | None, outputs: Sequence[IO[bytes]]) -> Vola
     if ended is None or ended.status == TIME_IS_OVER:
         return TimeIsOver("the time was over before the run was made")
     outputs[ended.rank or 0].seek(0)
-    said = outputs[ended.rank or 0].read().decode(errors="replace").strip()
-    return _CAUSES.get(ended.status, WorkerLost)(said or f"no run was made: {ended}")
+    output = outputs[ended.rank or 0].read().decode(errors="replace").strip()
+    return _CAUSES.get(ended.status, WorkerLost)(output or f"no run was made: {ended}")
 
 
 def _ending(directory: RunDirectory, ended: RanksEnded | None, first_words: Callable[[], str]) -> Ending:

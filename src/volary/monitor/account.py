@@ -54,7 +54,7 @@ class Account:
     metrics: rows of (step, values), oldest first. curves: the loss and what evaluations measured, from the first step
     on. ways: the newest choice of how layers travel, if there was one.
     counts: what was counted. members: events of workers and servers that came or went on the way. corrupt: by split,
-    why each sample that was skipped could not be read. said: its tags and the note.
+    why each sample that was skipped could not be read. labels: its tags and the note.
     changes: of settings, when it was resumed. reads: by epoch, how many samples came from each level of the cache, and
     how many calls of a store were made again. decoding: of each source, who decodes its samples in the first worker,
     and why. traffic: of all workers, by codec and route.
@@ -71,7 +71,7 @@ class Account:
     members: list[Event] = field(default_factory=list)
     corrupt: dict[str, list[str]] = field(default_factory=dict)
     curves: list[Curve] = field(default_factory=list)
-    said: Tags = field(default_factory=Tags)
+    labels: Tags = field(default_factory=Tags)
     changes: list[Event] = field(default_factory=list)
     reads: dict[int, dict[str, int]] = field(default_factory=dict)
     decoding: list[dict[str, Any]] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Account:
         return {
             "run": str(digest.directory.path),
             "name": digest.directory.name,
-            **asdict(self.said),
+            **asdict(self.labels),
             "state": digest.state,
             "session": asdict(digest.session),
             "step": digest.step,
@@ -152,7 +152,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         members=members,
         corrupt=corrupt,
         curves=curves,
-        said=read_tags(directory),
+        labels=read_tags(directory),
         changes=changes,
         reads=reads,
         decoding=decoding,

@@ -15,8 +15,8 @@ _NEXT = {
 def verdict(digest: Digest) -> str:
     """One line: the state, how far it came, how long it took, and, of a run that did not fail, the newest metrics."""
     took = f" in {duration(digest.elapsed_s)}" if digest.elapsed_s is not None else ""
-    told = digest.evaluated if digest.state != "failed" else None
-    values = f": {measured(told.values, digest.metric)}" if told else ""
+    evaluated = digest.evaluated if digest.state != "failed" else None
+    values = f": {measured(evaluated.values, digest.metric)}" if evaluated else ""
     return f"{digest.state} at step {digest.step}{took}{values}"
 
 

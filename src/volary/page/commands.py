@@ -73,12 +73,12 @@ def _start(arguments: Sequence[str], begun: Callable[[int], bool]) -> int:
 
     begun: asked with that number.
     """
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "volary", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=output,
             start_new_session=True,
         )
         threading.Thread(target=process.wait, name="page-command", daemon=True).start()  # or it would stay a zombie
@@ -88,7 +88,7 @@ def _start(arguments: Sequence[str], begun: Callable[[int], bool]) -> int:
             if _has(partial(begun, process.pid)):
                 break
             if ended:
-                raise BadInput(_end_of(said) or f"volary {arguments[0]} ended with code {ended}")
+                raise BadInput(_end_of(output) or f"volary {arguments[0]} ended with code {ended}")
             if ended is not None:
                 break
             time.sleep(LOOK_S)
@@ -99,12 +99,14 @@ def _submit(words: Sequence[str]) -> Path:
     """Queue a run; where it is. Raises BadInput with what `volary submit` says if that cannot be."""
     command = [sys.executable, "-m", "volary", "submit", *words, "--json"]
     try:
-        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=SUBMITTED_S)
+        output = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=SUBMITTED_S
+        )
     except subprocess.TimeoutExpired:
         raise BadInput(f"the run was not queued within {SUBMITTED_S:.0f} s; `volary queue` lists what is") from None
-    if said.returncode:
-        raise BadInput(said.stderr[-SAID_BYTES:].decode(errors="replace").strip())
-    return Path(json.loads(said.stdout)["run"])
+    if output.returncode:
+        raise BadInput(output.stderr[-SAID_BYTES:].decode(errors="replace").strip())
+    return Path(json.loads(output.stdout)["run"])
 
 
 def _has(begun: Callable[[], bool]) -> bool:
@@ -114,9 +116,9 @@ def _has(begun: Callable[[], bool]) -> bool:
         return False
 
 
-def _end_of(said: IO[bytes]) -> str:
-    said.seek(0)
-    return said.read()[-SAID_BYTES:].decode(errors="replace").strip()
+def _end_of(output: IO[bytes]) -> str:
+    output.seek(0)
+    return output.read()[-SAID_BYTES:].decode(errors="replace").strip()
 
 
 def _attempt(directory: RunDirectory) -> int:

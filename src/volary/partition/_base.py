@@ -102,8 +102,8 @@ class LayerUse:
 class Part:
     """What one rank runs. holdings: who keeps which values of the trained parameters of `module`, and of what is cut.
 
-    told: how values travel between parts (`route`), and when parameters are updated (`update`), in words; empty: as the
-    exchange says.
+    notes: how values travel between parts (`route`), and when parameters are updated (`update`), in words; empty: as
+    the exchange says.
 
     Ranks along the axes `data`, `shard` and `hybrid` have samples of their own, and exchange contributions; ranks along
     the others hold one replica together, learn from the same samples, and vote as one.
@@ -130,7 +130,7 @@ class Part:
     alive: float = 1.0
     join: Callable[[Group], PartGroup] | None = None
     learn: Callable[[Passes], bool] = whole_batch
-    told: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
     at_once: str = ""
     frees_gradients: bool = False
     frees_parameters: bool = False

@@ -86,7 +86,7 @@ class PipelineStages(Partition):
         narrow = self.hand_over if self.hand_over != "exact" else ""
         network = StagedNetwork(plan, schedule, micro_batches, narrow)
         table = timetable(schedule, ranks, micro_batches)
-        told = {
+        notes = {
             "route": f"between stages, of which the next ones begin with {', '.join(plan.names)}",
             "update": f"once {micro_batches} micro-batches have passed; workers wait {table.bubble:.0%} or more",
         }
@@ -98,7 +98,7 @@ class PipelineStages(Partition):
             alive=table.alive,
             join=network.join,
             learn=network.learn,
-            told=told if plan.names else {},
+            notes=notes if plan.names else {},
             at_once="stages add up their gradients until all micro-batches have passed",
         )
 

@@ -54,7 +54,7 @@ class SparkJobs(Partition):
             module,
             holdings,
             learn=GradientJobs(module, self.tasks).learn,
-            told=told,
+            notes=told,
             at_once="gradients come back from Spark once all of a batch has passed",
         )
 

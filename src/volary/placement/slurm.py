@@ -52,15 +52,15 @@ class SlurmPlacement:
         )
 
 
-def _tasks(said: str, node: int) -> int:
+def _tasks(tasks: str, node: int) -> int:
     """The tasks on a node, of `2(x3),1`: three nodes with two, one with one. Raises BadInput."""
     each: list[int] = []
-    for part in said.split(","):
+    for part in tasks.split(","):
         if (found := _TASKS.fullmatch(part)) is None:
             break
         each += [int(found[1])] * int(found[2] or 1)
     if node >= len(each):
-        raise BadInput(f"srun started this process, but its SLURM_STEP_TASKS_PER_NODE is {said!r} for node {node}")
+        raise BadInput(f"srun started this process, but its SLURM_STEP_TASKS_PER_NODE is {tasks!r} for node {node}")
     return each[node]
 
 

@@ -93,26 +93,24 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
 
 def _of_recovery(strategy: Strategy) -> Iterator[Need]:
     """Yield what going on without a lost worker needs. Raises SettingError where only that one had what is needed."""
-    said = "recover is memory, and with"
+    why = "recover is memory, and with"
     if _keeps_versions(strategy):
         raise SettingError(
-            f"{said} exchange={EXCHANGE.name_of(type(strategy.exchange))} servers keep the parameters, whichever "
+            f"{why} exchange={EXCHANGE.name_of(type(strategy.exchange))} servers keep the parameters, whichever "
             "worker is lost; accepted: recover=checkpoint, or exchange=allreduce"
         )
     if strategy.partition.chooses or strategy.partition.mesh(strategy.workers).data != strategy.workers:
         raise SettingError(
-            f"{said} partition={PARTITION.name_of(type(strategy.partition))} no other worker has what the lost one "
+            f"{why} partition={PARTITION.name_of(type(strategy.partition))} no other worker has what the lost one "
             "kept; accepted: recover=checkpoint, or partition=data"
         )
     if strategy.consistency.pushes.value != "gradient":
         raise SettingError(
-            f"{said} consistency={CONSISTENCY.name_of(type(strategy.consistency))} each worker updates parameters of "
+            f"{why} consistency={CONSISTENCY.name_of(type(strategy.consistency))} each worker updates parameters of "
             "its own between two means; accepted: recover=checkpoint, or consistency=bsp"
         )
     if strategy.backend not in ("auto", "gloo"):
-        raise SettingError(
-            f"{said} backend={strategy.backend} waits for a lost worker do not end; accepted: auto, gloo"
-        )
+        raise SettingError(f"{why} backend={strategy.backend} waits for a lost worker do not end; accepted: auto, gloo")
     yield Need("recover", "memory", "whole gradient", "exchange.behind=false, or recover=checkpoint")
 
 
@@ -199,14 +197,14 @@ def of_session(session: Session) -> Iterator[Need]:
 
 def _fit_recovery(session: Session) -> None:
     """Raise SettingError for what cannot go on with fewer workers in the middle of an epoch."""
-    data, said = session.data, "strategy.recover is memory, and"
+    data, why = session.data, "strategy.recover is memory, and"
     if any(rule.until.unit != "never" for rule in session.train.freeze):
-        raise SettingError(f"{said} train.freeze thaws layers by checkpoints; accepted: until=never, or checkpoint")
+        raise SettingError(f"{why} train.freeze thaws layers by checkpoints; accepted: until=never, or checkpoint")
     if data.batch.largest(data.batch_size) != data.batch_size:
-        raise SettingError(f"{said} data.batch tries sizes, which no step repeats; accepted: fixed, or checkpoint")
+        raise SettingError(f"{why} data.batch tries sizes, which no step repeats; accepted: fixed, or checkpoint")
     if session.train.sync_batch_norm:
         raise SettingError(
-            f"{said} train.sync_batch_norm is true, whose layers are bound to all workers; accepted: "
+            f"{why} train.sync_batch_norm is true, whose layers are bound to all workers; accepted: "
             "false, or checkpoint"
         )
 
@@ -260,21 +258,21 @@ def _of_optimizer(session: Session) -> Iterator[Need]:
 
 def _synchronised(train: Train, strategy: Strategy) -> Iterator[Need]:
     """Yield what batch norms of all workers need. Raises SettingError where workers do not run one network each."""
-    said = "train.sync_batch_norm is true, and with"
+    why = "train.sync_batch_norm is true, and with"
     if train.compile or train.recompute:
         setting = "train.compile" if train.compile else "train.recompute"
-        raise SettingError(f"{said} {setting} layers do not run in one order on all workers; accepted: one of the two")
+        raise SettingError(f"{why} {setting} layers do not run in one order on all workers; accepted: one of the two")
     yield Need("train.sync_batch_norm", "true", "steps together", "exchange=allreduce, or false")
     if strategy.consistency.pushes.value != "gradient":
         name = CONSISTENCY.name_of(type(strategy.consistency))
         raise SettingError(
-            f"{said} consistency={name} workers' networks differ, so that their batches are not one; accepted: "
+            f"{why} consistency={name} workers' networks differ, so that their batches are not one; accepted: "
             "consistency=bsp, or false"
         )
     if "steps together" in strategy.partition.needs:
         name = PARTITION.name_of(type(strategy.partition))
         raise SettingError(
-            f"{said} partition={name} workers hold parts of one network; accepted: partition=data or sharded, or false"
+            f"{why} partition={name} workers hold parts of one network; accepted: partition=data or sharded, or false"
         )
 
 

@@ -45,12 +45,12 @@ def open_rows(split: Split) -> Samples:
             return FrameOutline(frames, _SPLITS.index(split))
         raise DataError("rows of a frame are there in runs of volary.spark.train(spark, session, data=...) alone")
     began_s = time.perf_counter()
-    told = _announced(Path(os.environ[ROWS]))
-    if refused := [one["refused"] for one in told["tasks"] if "refused" in one]:
+    announced = _announced(Path(os.environ[ROWS]))
+    if refused := [one["refused"] for one in announced["tasks"] if "refused" in one]:
         raise DataError(f"data: {refused[0]}")
     number = _SPLITS.index(split)
     key = bytes.fromhex(os.environ[KEY])
-    found = FrameRows(told["tasks"], number, key, told["rows"][number], told["classes"])
+    found = FrameRows(announced["tasks"], number, key, announced["rows"][number], announced["classes"])
     found.handed_over = replace(found.handed_over, waited_s=time.perf_counter() - began_s)
     if not len(found):
         what = "data is empty; accepted: a frame with rows"
@@ -69,8 +69,8 @@ def _announced(file: Path) -> dict[str, Any]:
         if os.getppid() != task:
             raise DataError("the task of Spark that hands over rows has ended")
         time.sleep(_LOOK_S)
-    told: dict[str, Any] = json.loads(file.read_text())
-    return told
+    announced: dict[str, Any] = json.loads(file.read_text())
+    return announced
 
 
 class FrameOutline:

@@ -40,16 +40,18 @@ class Retries:
             raise
         except Exception as problem:
             tries, waited_s = len(self.pauses_s) + 1, sum(self.pauses_s)
-            raise OSError(f"{what}: the store failed {tries} times in {waited_s:g} s ({said(problem)})") from problem
+            raise OSError(
+                f"{what}: the store failed {tries} times in {waited_s:g} s ({cause_of(problem)})"
+            ) from problem
 
     def failed(self, what: str, problem: Exception, pause_s: float) -> None:
         """Note a try that failed and is made again after a pause."""
         with self._lock:
             self.count += 1
-        _LOG.warning("%s: %s; asked again in %g s", what, said(problem), pause_s)
+        _LOG.warning("%s: %s; asked again in %g s", what, cause_of(problem), pause_s)
 
 
-def said(problem: Exception) -> str:
+def cause_of(problem: Exception) -> str:
     """The problem in one line of at most 200 characters."""
     return " ".join(str(problem).split())[:200] or type(problem).__name__
 

@@ -38,7 +38,7 @@ def main(order: str) -> int:
             from volary.comm.channels.channel import Credentials
             from volary.store.process import run  # imports torch: the register knows of us by now
 
-            own = Credentials(key, connection.life, start.number, start.settings.security)
+            own = Credentials(key, connection.attempt_id, start.number, start.settings.security)
             run(start.settings, connection, start.host, own)
     except VolaryError as error:
         print(error, file=sys.stderr)

@@ -19,10 +19,10 @@ from volary.run.database.reader import RunReader
 from volary.session.script import Script
 from volary.session.spec import Session
 from volary.train.beginning.from_weights import begin
-from volary.train.data.rank_data import ValidationBatches
 from volary.train.device import choose_device
 from volary.train.evaluation import totals
 from volary.train.holding import held_by_workers
+from volary.train.lockstep.lockstep_data import ValidationBatches
 from volary.train.model import Model, build_model
 from volary.train.recording.recorder import Recorder
 from volary.train.state.optimizer_state import load_checkpoint

@@ -40,17 +40,17 @@ class Growth:
         """Whether it is time to search, before the next batch."""
         return self._feed.step >= self._due_at
 
-    def search(self, agreed: Callable[[], Agreed], come_back: Callable[[], None]) -> Iterator[Batch]:
+    def search(self, agreed: Callable[[], Agreed], restore: Callable[[], None]) -> Iterator[Batch]:
         """Choose the size of the next batches: gives those to train with meanwhile. It stays due if it is ended early.
 
-        agreed: on the batch that was given last; if somebody asked to end, nothing is chosen. come_back: makes
+        agreed: on the batch that was given last; if somebody asked to end, nothing is chosen. restore: makes
         everything as it is now. The feed itself stays where it is, and with it schedules and the warm-up of codecs.
         """
         self._feed.begun = self._feed.step
         was, chosen, losses = self._rung, self._rung, dict[str, float]()
         for rung in self._rungs():
             loss = yield from self._mean_loss(self._size(rung), agreed)
-            come_back()
+            restore()
             if loss is None:
                 self._take(was)
                 return

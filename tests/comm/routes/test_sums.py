@@ -28,8 +28,8 @@ def filled(rank: int, turn: int, start: int, end: int) -> torch.Tensor:
 
 
 def sums(rank: int, world_size: int, names: list[str], topology: Topology, dtypes: list[torch.dtype]) -> None:
-    for life, name in enumerate(names):
-        taken = route(name, joined(life), [shape(NUMEL, dtype) for dtype in dtypes], topology)
+    for attempt_id, name in enumerate(names):
+        taken = route(name, joined(attempt_id), [shape(NUMEL, dtype) for dtype in dtypes], topology)
         for buffer, dtype in enumerate(dtypes):
             own, agreed = taken.memory[buffer].contribution, taken.memory[buffer].agreed
             for turn, (start, end) in enumerate(RANGES):
@@ -77,8 +77,8 @@ def test_one_route_can_be_taken_anywhere():
 def digests(rank: int, world_size: int, names: list[str], topology: Topology) -> list[str]:
     """Of each route's sum of what only rounding to some order can give."""
     found = []
-    for life, name in enumerate(names):
-        taken = route(name, joined(life), [shape(NUMEL)], topology)
+    for attempt_id, name in enumerate(names):
+        taken = route(name, joined(attempt_id), [shape(NUMEL)], topology)
         for _ in range(2):
             values = torch.randn(NUMEL, generator=torch.Generator().manual_seed(rank))
             taken.memory[0].contribution.copy_(values)
@@ -96,8 +96,8 @@ def test_a_sum_has_the_same_bits_on_all_ranks_and_each_time(workers):
 
 
 def two_at_once(rank: int, world_size: int, names: list[str], topology: Topology) -> None:
-    for life, name in enumerate(names):
-        taken = route(name, joined(life), [shape(NUMEL), shape(NUMEL)], topology)
+    for attempt_id, name in enumerate(names):
+        taken = route(name, joined(attempt_id), [shape(NUMEL), shape(NUMEL)], topology)
         assert taken.in_flight == 2
         under_way = []
         for turn in range(6):
@@ -125,8 +125,8 @@ def test_two_sums_may_be_under_way(workers):
 
 def bytes_sent(rank: int, world_size: int, names: list[str], topology: Topology) -> dict[str, tuple[int, int]]:
     sent = {}
-    for life, name in enumerate(names):
-        taken = route(name, joined(life), [shape(NUMEL)], topology)
+    for attempt_id, name in enumerate(names):
+        taken = route(name, joined(attempt_id), [shape(NUMEL)], topology)
         taken.sum_up(0, 0, NUMEL).wait()
         sent[name] = (taken.sent_bytes, taken.received_bytes)
     return sent

@@ -15,7 +15,7 @@ import pytest
 from comm._wiretap import Wiretap, beyond_loopback
 from comm.transports._pairs import OWN, WITHIN_S, anywhere, header, joined
 from volary.comm.channels.channel import HEADER_BYTES, Payload
-from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused, OtherLife
+from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused, OtherAttempt
 from volary.comm.control.sealing import Security
 from volary.comm.control.server import Limits
 from volary.comm.transports import ROOM
@@ -194,8 +194,8 @@ def test_another_server_and_another_life_that_answer_at_an_address_are_refused(n
     try:
         with pytest.raises(KeyRefused, match="no service 'server 0': another one was wanted"):
             transport.connect(door.address, replace(OWN, server=0), {}, WITHIN_S)
-        with pytest.raises(OtherLife, match="of restart attempt now, this process of restart attempt earlier"):
-            transport.connect(door.address, replace(OWN, life="earlier"), {}, WITHIN_S)
+        with pytest.raises(OtherAttempt, match="of restart attempt now, this process of restart attempt earlier"):
+            transport.connect(door.address, replace(OWN, attempt_id="earlier"), {}, WITHIN_S)
     finally:
         door.close()
     assert not accepted

@@ -34,7 +34,7 @@ class Acceptor:
 
     def __init__(self, host: str, own: Credentials, introduction: Introduction, welcome: Welcome) -> None:
         services = {service(own.server): Reception(partial(_take, introduction, welcome))}
-        self._server = KeyedServer(own.key, services, host, own.life, _LIMITS, own.security).start()
+        self._server = KeyedServer(own.key, services, host, own.attempt_id, _LIMITS, own.security).start()
         self.address: tuple[str, int] = self._server.address
         self.refusals: Counter[str] = self._server.refusals
 
@@ -44,11 +44,11 @@ class Acceptor:
 
 
 def _take(introduction: Introduction, welcome: Welcome, guest: Guest) -> None:
-    said = decode_as(guest.hello, Introduction)
+    peer = decode_as(guest.hello, Introduction)
 
     def meet() -> None:
         try:
-            known = introduced(guest, introduction, said)
+            known = introduced(guest, introduction, peer)
         except ConnectionLost as problem:
             guest.sock.close()
             _log.warning("%s proved the key, and then: %s", guest.address, problem)

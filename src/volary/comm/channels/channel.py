@@ -19,13 +19,13 @@ Place: TypeAlias = Callable[[bytes], Payload | None]
 @dataclass(frozen=True)
 class Credentials:
     """The proof between the two ends of a channel: they have the run's key, and the one that listens is server number
-    `server` of this `life` of the run. security: what is encrypted; the end that wants more gets it.
+    `server` of this `attempt_id` of the run. security: what is encrypted; the end that wants more gets it.
 
     stall_s: within a message, how long the other side may take nothing, or give nothing.
     """
 
     key: bytes = field(repr=False)
-    life: str
+    attempt_id: str
     server: int
     security: Security = "encrypted"
     stall_s: float = STALL_S

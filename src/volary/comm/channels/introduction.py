@@ -46,11 +46,11 @@ class ProvenPeer:
 def ask(sock: socket.socket, wanted: Credentials, own: Introduction, deadline: float) -> ProvenPeer:
     """The handshake of the side that connects, until `deadline` of the monotonic clock.
 
-    Raises KeyRefused, OtherLife, ConnectionLost.
+    Raises KeyRefused, OtherAttempt, ConnectionLost.
     """
     frames = _Frames(sock, deadline)
     address = frames.address()
-    side = ClientSide(wanted.key, service(wanted.server), wanted.life, encrypts(wanted.security, address))
+    side = ClientSide(wanted.key, service(wanted.server), wanted.attempt_id, encrypts(wanted.security, address))
     try:
         frames.send(side.opening())
         frames.send(side.answer(frames.receive()))
@@ -65,11 +65,11 @@ def ask(sock: socket.socket, wanted: Credentials, own: Introduction, deadline: f
         raise KeyRefused(f"what listens at {address} is not of this run: {problem}") from None
 
 
-def introduced(guest: Guest, own: Introduction, said: Introduction) -> ProvenPeer:
+def introduced(guest: Guest, own: Introduction, peer: Introduction) -> ProvenPeer:
     """The last word of the handshake of the side that listens. Raises ConnectionLost."""
     frames = _Frames(guest.sock, time.monotonic() + HANDSHAKE_S)
     frames.send(guest.outgoing.seal_frame(encode(own)))
-    return ProvenPeer(guest.outgoing, guest.incoming, guest.sealed, said)
+    return ProvenPeer(guest.outgoing, guest.incoming, guest.sealed, peer)
 
 
 class _Frames:

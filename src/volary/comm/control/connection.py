@@ -25,7 +25,7 @@ class Connection:
     send_timeout_s: the time for which a send may stand still.
     """
 
-    life: str  # the server's, as proved
+    attempt_id: str  # the server's, as proved
 
     def __init__(self, sock: socket.socket, peer: str, send_timeout_s: float) -> None:
         sock.setblocking(False)
@@ -44,23 +44,23 @@ class Connection:
         key: bytes,
         service: str,
         hello: dict[str, Any],
-        life: str | None = None,
+        attempt_id: str | None = None,
         timeout_s: float = 10.0,
         *,
         handed_over: bool = False,
     ) -> Self:
         """Connect, prove the key to each other, and say `hello` to `service`. Returns when the server has agreed.
 
-        life: refuse a server of any other life; None takes any. timeout_s: bound of all this together, and of the time
-        that a later send may stand still, until send_timeout_s is set. handed_over: the service is a `Reception`,
-        where all is encrypted. Tries again within it if the server lets go of us before judging (it does under a
-        flood). Raises KeyRefused, OtherLife, ConnectionLost, and NobodyThere among these.
+        attempt_id: refuse a server of any other restart attempt; None takes any. timeout_s: bound of all this together,
+        and of the time that a later send may stand still, until send_timeout_s is set. handed_over: the service is a
+        `Reception`, where all is encrypted. Tries again within it if the server lets go of us before judging (it does
+        under a flood). Raises KeyRefused, OtherAttempt, ConnectionLost, and NobodyThere among these.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             sock, address = _connect(host, port, deadline)
             side = ClientSide(
-                key, service, life, sealed=handed_over or not stays_here(address)
+                key, service, attempt_id, sealed=handed_over or not stays_here(address)
             )  # a nonce is for one attempt
             connection = cls(sock, f"{host}:{port}", timeout_s)
             try:
@@ -116,7 +116,7 @@ class Connection:
         try:
             self._write(side.opening(), deadline)
             self._write(side.answer(self._frame(deadline)), deadline)
-            self.life = side.judge(self._frame(deadline))
+            self.attempt_id = side.judge(self._frame(deadline))
             self._trust(side)
             self._write(encode(hello), deadline)
         except BadFrame as problem:

@@ -2,7 +2,7 @@
 
 VolaryError
 ├── KeyRefused      one side does not have the run's key; trying again does not help
-├── OtherLife       the server is of another life of the run: this process was left behind by a restart
+├── OtherAttempt    the server is of another restart attempt of the run: this process was left behind by a restart
 ├── ConnectionLost  the other side went away, or did not answer in its time
 │   └── NobodyThere nothing listens where it should
 ├── BadFrame        bytes that are no frame, or a frame above its limit
@@ -16,8 +16,8 @@ class KeyRefused(VolaryError):
     """One of the two sides could not prove that it has the run's key."""
 
 
-class OtherLife(VolaryError):
-    """The server belongs to another life of the run than the one this process was started for."""
+class OtherAttempt(VolaryError):
+    """The server belongs to another restart attempt of the run than the one this process was started for."""
 
 
 class ConnectionLost(VolaryError):

@@ -1,14 +1,14 @@
 """Both sides prove that they have the run's key, and neither sends it; then they agree on other keys. No I/O here.
 
-    client → server   Opening: what it wants (a service, of which life), whether to encrypt, a nonce, half of a secret
-    server → client   Challenge: its life, whether to encrypt, a nonce, the other half
+    client → server   Opening: what it wants (service, restart attempt), whether to encrypt, a nonce, half of a secret
+    server → client   Challenge: its attempt, whether to encrypt, a nonce, the other half
     client → server   ClientProof: proof as client
     server → client   ServerVerdict: proof as server, and whether it is a yes
     client → server   the hello of the service: the first message, encrypted if either side wanted that
 
 A proof is an HMAC-SHA256 with the run's key over the role and the transcript: opening and challenge, byte for byte as
-they travelled. So it fits no other connection, direction, service, server or life, and who changes anything on the way
-is refused by both. The server proves itself only to those who have proved the key, and the client looks for itself
+they travelled. So it fits no other connection, direction, service, server or attempt, and who changes anything on the
+way is refused by both. The server proves itself only to those who have proved the key, and the client looks for itself
 whether it has reached what it wanted. The secret is X25519's (RFC 7748), made for one connection and forgotten: the
 keys of the two directions are made of it and of the run's key (HKDF, RFC 5869), so that what was recorded cannot be
 opened by whoever learns the run's key later.
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from volary.comm.control.errors import BadFrame, KeyRefused, OtherLife
+from volary.comm.control.errors import BadFrame, KeyRefused, OtherAttempt
 from volary.comm.control.frames import HEADER_BYTES, decode_as, encode
 from volary.errors import BadInput
 
@@ -32,25 +32,25 @@ VERSION = 3
 NONCE_BYTES = 32
 SHARE_BYTES = 32
 KEY_BYTES = 32
-_REFUSALS = {"": "", "life": "no such restart attempt here", "service": "no such service here"}
+_REFUSALS = {"": "", "attempt": "no such restart attempt here", "service": "no such service here"}
 _FEWEST_DIFFERENT = 16  # of 32 random bytes about 30 differ from each other, and never fewer than this
 
 
 class Opening(Struct, frozen=True, forbid_unknown_fields=True):
-    """The client's first frame. life: of the server that it wants; None takes any. share: half of the secret."""
+    """The client's first frame. attempt_id: of the server that it wants; None takes any. share: half of the secret."""
 
     version: int
     service: str
-    life: str | None
+    attempt_id: str | None
     sealed: bool
     nonce: bytes
     share: bytes
 
 
 class Challenge(Struct, frozen=True, forbid_unknown_fields=True):
-    """The server's answer to any well-formed opening. life: its own."""
+    """The server's answer to any well-formed opening. attempt_id: its own."""
 
-    life: str
+    attempt_id: str
     sealed: bool
     nonce: bytes
     share: bytes
@@ -63,7 +63,7 @@ class ClientProof(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServerVerdict(Struct, frozen=True, forbid_unknown_fields=True):
-    """The server's decision. refused: "", or "key" (then without a proof), "life" or "service"."""
+    """The server's decision. refused: "", or "key" (then without a proof), "attempt" or "service"."""
 
     refused: str
     proof: bytes
@@ -132,10 +132,10 @@ class ServerSide:
     sealed: encrypt, whether the client wants that or not.
     """
 
-    def __init__(self, key: bytes, life: str, services: Container[str], sealed: bool) -> None:
+    def __init__(self, key: bytes, attempt_id: str, services: Container[str], sealed: bool) -> None:
         self.service: str | None = None  # set once the client has proved the key and asked for what there is
         self.sealed = sealed  # known once the client has opened the handshake
-        self._key, self._life, self._services = key, life, services
+        self._key, self._attempt_id, self._services = key, attempt_id, services
         self._opening: Opening | None = None
         self._transcript = Transcript(b"", b"")
         self._secret: _Secret | None = None
@@ -158,7 +158,7 @@ class ServerSide:
         self._opening, self._secret = opening, _Secret()
         self.sealed = self.sealed or opening.sealed
         nonce = secrets.token_bytes(NONCE_BYTES)
-        frame = encode(Challenge(self._life, self.sealed, nonce, self._secret.share))
+        frame = encode(Challenge(self._attempt_id, self.sealed, nonce, self._secret.share))
         self._transcript = Transcript(bytes(body), frame[HEADER_BYTES:])
         return frame
 
@@ -166,8 +166,8 @@ class ServerSide:
         if not hmac.compare_digest(proof, self._transcript.prove(self._key, "client")):
             return encode(ServerVerdict("key", b"")), "wrong proof of the key"
         refused = ""
-        if opening.life not in (None, self._life):
-            refused = "life"
+        if opening.attempt_id not in (None, self._attempt_id):
+            refused = "attempt"
         elif opening.service not in self._services:
             refused = "service"
         else:
@@ -180,13 +180,15 @@ class ServerSide:
 class ClientSide:
     """A client's handshake: send `opening`, then what `answer` gives, then `judge` the verdict.
 
-    life: of the server that is wanted; None takes any. sealed: encrypt, whether the server wants that or not.
+    attempt_id: of the server that is wanted; None takes any. sealed: encrypt, whether the server wants that or not.
     """
 
-    def __init__(self, key: bytes, service: str, life: str | None, sealed: bool) -> None:
+    def __init__(self, key: bytes, service: str, attempt_id: str | None, sealed: bool) -> None:
         self.sealed = sealed  # known once the server has answered
         self._key, self._secret = checked_key(key), _Secret()
-        self._wanted = Opening(VERSION, service, life, sealed, secrets.token_bytes(NONCE_BYTES), self._secret.share)
+        self._wanted = Opening(
+            VERSION, service, attempt_id, sealed, secrets.token_bytes(NONCE_BYTES), self._secret.share
+        )
         self._opening = encode(self._wanted)
         self._challenge: Challenge | None = None
         self._transcript = Transcript(b"", b"")
@@ -205,19 +207,21 @@ class ClientSide:
         return encode(ClientProof(self._transcript.prove(self._key, "client")))
 
     def judge(self, body: bytes) -> str:
-        """The server's life, once it has proved the key and agreed. Raises KeyRefused, OtherLife or BadFrame."""
+        """The server's attempt, once it has proved the key and agreed. Raises KeyRefused, OtherAttempt or BadFrame."""
         assert self._challenge, "the server has not answered the opening"
         verdict: ServerVerdict = decode_as(body, ServerVerdict)
         if verdict.refused == "key":
             raise KeyRefused("the server says that this is not the run's key")
         if not hmac.compare_digest(verdict.proof, self._transcript.prove(self._key, f"server {verdict.refused}")):
             raise KeyRefused("the server does not prove that it has the run's key")
-        wanted, life = self._wanted, self._challenge.life
-        if verdict.refused == "life" or wanted.life not in (None, life):
-            raise OtherLife(f"the server is of restart attempt {life}, this process of restart attempt {wanted.life}")
+        wanted, attempt_id = self._wanted, self._challenge.attempt_id
+        if verdict.refused == "attempt" or wanted.attempt_id not in (None, attempt_id):
+            raise OtherAttempt(
+                f"the server is of restart attempt {attempt_id}, this process of restart attempt {wanted.attempt_id}"
+            )
         if verdict.refused:
             raise KeyRefused(f"the server has no service {wanted.service!r}: another one was wanted")
-        return life
+        return attempt_id
 
     def keys(self) -> DirectionKeys:
         """The keys for what follows, once the verdict is a yes. Raises BadFrame."""
@@ -226,9 +230,9 @@ class ClientSide:
         return DirectionKeys(client, server)
 
 
-def _check(said: Opening | Challenge) -> None:
-    if (len(said.nonce), len(said.share)) != (NONCE_BYTES, SHARE_BYTES):
+def _check(message: Opening | Challenge) -> None:
+    if (len(message.nonce), len(message.share)) != (NONCE_BYTES, SHARE_BYTES):
         raise BadFrame(
-            f"a nonce of {len(said.nonce)} and a share of {len(said.share)} bytes; accepted: {NONCE_BYTES} and "
+            f"a nonce of {len(message.nonce)} and a share of {len(message.share)} bytes; accepted: {NONCE_BYTES} and "
             f"{SHARE_BYTES}"
         )

@@ -43,7 +43,7 @@ class Limits:
 class KeyedServer:
     """Serves `services`, by name, on a free port of `host`. Services are called from its one thread only.
 
-    life: what this server proves to be (made up if None). security: what is encrypted, whatever the clients want.
+    attempt_id: what this server proves to be (made up if None). security: what is encrypted, whatever the clients want.
     `refusals` counts by address who was turned away or left without proving the key. Raises BadInput if it is none.
     """
 
@@ -52,11 +52,11 @@ class KeyedServer:
         key: bytes,
         services: Mapping[str, Service | Reception],
         host: str = "127.0.0.1",
-        life: str | None = None,
+        attempt_id: str | None = None,
         limits: Limits | None = None,
         security: Security = "encrypted",
     ) -> None:
-        self.life = life or secrets.token_hex(8)
+        self.attempt_id = attempt_id or secrets.token_hex(8)
         self.refusals: Counter[str] = Counter()
         self._key, self._host, self._security = checked_key(key), host, security
         self._services = {name: one for name, one in services.items() if not isinstance(one, Reception)}
@@ -192,7 +192,7 @@ class KeyedServer:
 
     def _admit(self, sock: socket.socket, address: str) -> None:
         self._last_number += 1
-        side = ServerSide(self._key, self.life, self._known, encrypts(self._security, address))
+        side = ServerSide(self._key, self.attempt_id, self._known, encrypts(self._security, address))
         try:
             peer = Peer(self._last_number, sock, address, side, time.monotonic() + self._limits.handshake_s)
         except OSError:  # it is gone already

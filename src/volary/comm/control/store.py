@@ -49,9 +49,11 @@ class KeyedStore(Store):
         self._closed = False
 
     @classmethod
-    def at(cls, host: str, port: int, key: bytes, life: str | None = None, timeout_s: float = 300.0) -> KeyedStore:
+    def at(
+        cls, host: str, port: int, key: bytes, attempt_id: str | None = None, timeout_s: float = 300.0
+    ) -> KeyedStore:
         """A store at the service "board" of the run's server; connects once to show that it can."""
-        store = cls(lambda: Connection.open(host, port, key, "board", {}, life), timeout_s)
+        store = cls(lambda: Connection.open(host, port, key, "board", {}, attempt_id), timeout_s)
         store._return(store._borrow())
         return store
 

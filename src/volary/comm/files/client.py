@@ -59,14 +59,14 @@ class FileClient:
         host: str,
         port: int,
         key: bytes,
-        life: str,
+        attempt_id: str,
         role: Role,
         number: int,
         timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> Self:
         """Connect to the run at host:port. Raises VolaryError if nobody is there, or it is another run."""
         hello = msgspec.to_builtins(FilesHello(role, number))
-        connection = Connection.open(host, port, key, SERVICE, hello, life, timeout_s, handed_over=True)
+        connection = Connection.open(host, port, key, SERVICE, hello, attempt_id, timeout_s, handed_over=True)
         connection.send_timeout_s = SEND_TIMEOUT_S
         try:
             return cls(connection)

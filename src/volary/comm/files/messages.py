@@ -34,7 +34,7 @@ class FilesWelcome(Struct, frozen=True):
 
 
 class LogPart(Struct, frozen=True, tag=True):
-    """Part of the log, from byte `at` of what was printed in this life. Not answered."""
+    """Part of the log, from byte `at` of what was printed in this attempt. Not answered."""
 
     at: Count
     data: bytes

@@ -98,10 +98,10 @@ class Mesh:
 
 
 class MeshMessage:
-    """A message that is awaited, or comes into memory of its own before it is. came: called when it is here."""
+    """A message that is awaited, or comes into memory of its own before it is. arrived: called when it is here."""
 
-    def __init__(self, memory: Payload, came: Callable[[], None] | None = None) -> None:
-        self.memory, self._came = memory, came
+    def __init__(self, memory: Payload, arrived: Callable[[], None] | None = None) -> None:
+        self.memory, self._arrived = memory, arrived
         self.place: Payload | None = None  # where it is to lie, if that was not known when it came
         self.lost = ""
         self._waiting = threading.Lock()
@@ -111,8 +111,8 @@ class MeshMessage:
         """Note that it is here, or never comes. Called once."""
         self.lost = lost
         self._waiting.release()
-        if self._came is not None and not lost:
-            self._came()
+        if self._arrived is not None and not lost:
+            self._arrived()
 
     def wait(self) -> None:
         """Return when it has come. Raises PeerLost if the peer went away before."""
@@ -156,14 +156,14 @@ class _Peer:
     def listen(self, size_bytes: int, tag: int, on_message: Callable[[bytes], None]) -> None:
         memory = memoryview(bytearray(size_bytes))
 
-        def came() -> None:
+        def arrived() -> None:
             received = bytes(memory)
             with self._changing:
-                self._await(MeshMessage(memory, came), tag)
+                self._await(MeshMessage(memory, arrived), tag)
             on_message(received)
 
         with self._changing:
-            self._await(MeshMessage(memory, came), tag)
+            self._await(MeshMessage(memory, arrived), tag)
 
     def _await(self, message: MeshMessage, tag: int) -> MeshMessage:
         if self._lost:
@@ -229,13 +229,13 @@ def _next(queues: defaultdict[int, deque[MeshMessage]], tag: int) -> MeshMessage
 
 def _connected(bulletin: Bulletin, key: bytes, timeout_s: float) -> dict[int, Channel]:
     """Channels to all other ranks: each connects to those before it. Nobody listens any more."""
-    came: queue.SimpleQueue[Channel] = queue.SimpleQueue()
+    arrived: queue.SimpleQueue[Channel] = queue.SimpleQueue()
     channels: list[tuple[int, Channel]] = []
 
     def of(rank: int) -> Credentials:
         return Credentials(key, LIFE, rank, "always", timeout_s)
 
-    listener = Tcp().listen(gloo.address(), of(bulletin.rank), came.put)
+    listener = Tcp().listen(gloo.address(), of(bulletin.rank), arrived.put)
     try:
         addresses = bulletin.share("address", listener.address)
         for other in range(bulletin.rank):
@@ -243,7 +243,7 @@ def _connected(bulletin: Bulletin, key: bytes, timeout_s: float) -> dict[int, Ch
             channels.append((other, Tcp().connect((host, port), of(other), {"rank": bulletin.rank}, CONNECT_S)))
         bulletin.share("connected", True)
         while len(channels) < bulletin.size - 1:
-            channel = came.get(timeout=CONNECT_S)
+            channel = arrived.get(timeout=CONNECT_S)
             channels.append((channel.peer["rank"], channel))
     except BaseException as problem:
         for _, channel in channels:

@@ -57,10 +57,10 @@ def why_not(bulletin: Bulletin, shapes: Sequence[BufferShape]) -> str:
     if any(shape.device.type != "cpu" for shape in shapes):
         own = "the parameters are on an accelerator"
     everybody = bulletin.share("machine", {"why_not": own, "machine": machine()})
-    for said in everybody:
-        if said["why_not"]:
-            return str(said["why_not"])
-    return "" if len({said["machine"] for said in everybody}) == 1 else "the workers are not all on one machine"
+    for offer in everybody:
+        if offer["why_not"]:
+            return str(offer["why_not"])
+    return "" if len({offer["machine"] for offer in everybody}) == 1 else "the workers are not all on one machine"
 
 
 class SharedSum:

@@ -30,6 +30,6 @@ class Transport(Protocol):
     ) -> Channel:
         """Prove the key to a listener, and have it prove that it is who is wanted.
 
-        Raises ConnectionLost, KeyRefused, OtherLife.
+        Raises ConnectionLost, KeyRefused, OtherAttempt.
         """
         ...

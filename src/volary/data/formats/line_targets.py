@@ -54,9 +54,9 @@ def _labels(training: Said, part: Said) -> LineTargets:
     return LineTargets(targets, labels.count, labels.names)
 
 
-def _words(said: Said) -> tuple[list[str], list[int]]:
+def _words(part: Said) -> tuple[list[str], list[int]]:
     """All words of all lines, and the line of each."""
-    split = [text.replace(",", " ").split() for text in said.texts]
+    split = [text.replace(",", " ").split() for text in part.texts]
     words = [word for line in split for word in line]
     return words, [row for row, line in enumerate(split) for _ in line]
 

@@ -20,8 +20,8 @@ from volary.errors import DataError
 _MARK = "packing"  # what the shards that are there are of
 
 
-def pack(samples: Pipeline, folder: Path, shard_bytes: int, told: Callable[[int], None]) -> Index:
-    """Write all records of `samples` into `folder`. told: of each record that is done.
+def pack(samples: Pipeline, folder: Path, shard_bytes: int, progress: Callable[[int], None]) -> Index:
+    """Write all records of `samples` into `folder`. progress: of each record that is done.
 
     Shards that an earlier call has written are kept. Raises DataError for a folder that holds something else, for
     targets that are no classes, and for a record that cannot be read.
@@ -37,9 +37,9 @@ def pack(samples: Pipeline, folder: Path, shard_bytes: int, told: Callable[[int]
         done = path.with_suffix(".npy")
         if path.exists() and done.exists():
             rows = np.load(done, allow_pickle=False)
-            told(len(rows))
+            progress(len(rows))
         else:
-            rows = _shard(samples, shards[-1], path, shard_bytes, told)
+            rows = _shard(samples, shards[-1], path, shard_bytes, progress)
             np.save(done, rows)
         end = shards[-1] + len(rows)
         sizes[shards[-1] : end], sums[shards[-1] : end] = rows[:, 0], rows[:, 1]
@@ -52,7 +52,7 @@ def pack(samples: Pipeline, folder: Path, shard_bytes: int, told: Callable[[int]
 
 
 def _shard(
-    samples: Pipeline, first: int, path: Path, shard_bytes: int, told: Callable[[int], None]
+    samples: Pipeline, first: int, path: Path, shard_bytes: int, progress: Callable[[int], None]
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Write records until the shard is large enough; size and checksum of each."""
     rows: list[tuple[int, int]] = []
@@ -60,7 +60,7 @@ def _shard(
         for record in _until_full(in_order(samples.records, range(first, len(samples))), shard_bytes):
             file.write(record)
             rows.append((len(record), zlib.crc32(record)))
-            told(1)
+            progress(1)
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)

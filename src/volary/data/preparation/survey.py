@@ -72,8 +72,8 @@ class _One:
     squares: NDArray[np.float64] | float = 0.0
 
 
-def survey(samples: Pipeline, told: Callable[[int], None], *, values: bool) -> Survey:
-    """Decode every sample in its own size. told: of each. values: whether to add up the values, too."""
+def survey(samples: Pipeline, progress: Callable[[int], None], *, values: bool) -> Survey:
+    """Decode every sample in its own size. progress: of each. values: whether to add up the values, too."""
     found = Survey(samples=len(samples))
 
     def look(index: int) -> _One:
@@ -100,7 +100,7 @@ def survey(samples: Pipeline, told: Callable[[int], None], *, values: bool) -> S
                 found.dropped[what].append(samples.records.name(index))
             found.values += one.values
             found.sums, found.squares = found.sums + one.sums, found.squares + one.squares
-        told(1)
+        progress(1)
     return found
 
 

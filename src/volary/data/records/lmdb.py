@@ -89,15 +89,15 @@ class LmdbRecords:
 
     def each(self, asked: Callable[[Bytes], T]) -> list[T]:
         """Call `asked` with every value, uncopied; return the answers. Raises DataError if it raises ValueError."""
-        said: list[T] = []
+        answers: list[T] = []
         with self._reading() as reading:
             for value in reading.cursor().iternext(keys=False):
                 try:
-                    said.append(asked(value))
+                    answers.append(asked(value))
                 except ValueError as problem:
-                    name = self.name(len(said))
+                    name = self.name(len(answers))
                     raise DataError(f"{name}: {problem}; accepted: {ACCEPTED}") from problem
-        return said
+        return answers
 
     def _reading(self) -> Any:
         return self._environment.opened.begin(buffers=True)

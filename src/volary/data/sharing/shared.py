@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from volary.data.sharing.among import Among, SharedData
 from volary.data.sharing.batches import SharedBatches
 from volary.data.sharing.indexed import SharedIndices
+from volary.data.sharing.iterable_dataset import SharedIterableDataset, stream_of
 from volary.data.sharing.own_sharding import SharedAlready
-from volary.data.sharing.streamed import SharedStream, stream_of
 from volary.errors import BadInput, DataError, SettingError
 
 
@@ -44,7 +44,7 @@ def _of_loader(loader: DataLoader[Any], among: Among) -> SharedData:
     if any(isinstance(one, DistributedSampler) for one in (loader.sampler, loader.batch_sampler)):
         return SharedAlready(loader, among)
     if isinstance(loader.dataset, IterableDataset):
-        return SharedStream(loader, among) if loader.batch_size else SharedBatches(loader, among)
+        return SharedIterableDataset(loader, among) if loader.batch_size else SharedBatches(loader, among)
     if loader.batch_sampler is None:
         return SharedBatches(loader, among)
     return SharedIndices(loader, among)

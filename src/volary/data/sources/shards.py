@@ -56,8 +56,8 @@ class Shards(ImageSettings):
         from volary.data.formats.labels import Labels
 
         images, texts, remarks = self._listed(split)
-        training, said, _ = (images, texts, remarks) if split == "train" else self._listed("train")
-        labels = Labels(said, str(located(self.folder) / self.train), training.name)
+        training, train_texts, _ = (images, texts, remarks) if split == "train" else self._listed("train")
+        labels = Labels(train_texts, str(located(self.folder) / self.train), training.name)
         targets = labels.numbered(texts, images.name)
         samples = self.decoded(images, torch.from_numpy(targets), labels.count, split)
         samples.class_names = labels.names

@@ -44,8 +44,8 @@ def _skipped(table: TableRows) -> TableRows:
     if lacks.all():
         raise DataError(f"{table.path}: each row lacks a value; accepted: a row without a missing value")
     first = table.name_of(int(np.argmax(lacks)))
-    told = f"{first}: is the first of the rows that lack a value and are skipped: {lacks.sum():,} of {len(lacks):,}"
-    return table.with_rows(~lacks, told)
+    remark = f"{first}: is the first of the rows that lack a value and are skipped: {lacks.sum():,} of {len(lacks):,}"
+    return table.with_rows(~lacks, remark)
 
 
 def _filled(table: TableRows, training: TableRows) -> TableRows:
@@ -61,5 +61,5 @@ def _filled(table: TableRows, training: TableRows) -> TableRows:
         raise DataError(f"{training.path}: column {empty!r} has no value; accepted: at least one")
     means = np.mean(training.inputs, axis=0, dtype=np.float64, where=present).astype(table.inputs.dtype)
     first = table.place_of(int(np.argmax(lacks)))
-    told = f"{first}: is the first of the missing values that become the column's mean: {lacks.sum():,}"
-    return table.with_inputs(np.where(lacks, means, table.inputs), told)
+    remark = f"{first}: is the first of the missing values that become the column's mean: {lacks.sum():,}"
+    return table.with_inputs(np.where(lacks, means, table.inputs), remark)

@@ -62,7 +62,7 @@ class AttemptServices:
     def start(self) -> Meeting:
         """Listen; returns where workers and servers meet."""
         self._server.start()
-        return Meeting(*self._server.address, self._journal.attempt, self._server.life)
+        return Meeting(*self._server.address, self._journal.attempt, self._server.attempt_id)
 
     def finish(self) -> None:
         """Bring the run to an end after the current work."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from volary.comm.control.connection import Connection
-from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
+from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherAttempt
 from volary.driver.interrupts import Interrupts
 from volary.driver.servers.settings import is_elastic
 from volary.driver.start import WORKER, launch_of_workers
@@ -81,10 +81,10 @@ def _places(directory: RunDirectory, meeting: Meeting, workers: int) -> list[int
     hello = {"workers": workers}
     try:
         with Connection.open(
-            meeting.host, meeting.port, directory.key(), "door", hello, meeting.server_life, ANSWER_TIMEOUT_S
+            meeting.host, meeting.port, directory.key(), "door", hello, meeting.attempt_id, ANSWER_TIMEOUT_S
         ) as connection:
             answer = connection.receive(ANSWER_TIMEOUT_S)
-    except (ConnectionLost, KeyRefused, OtherLife, TimeoutError) as error:
+    except (ConnectionLost, KeyRefused, OtherAttempt, TimeoutError) as error:
         raise RunError(f"{directory.path}: its server at {meeting.address} does not answer: {error}") from None
     if "refused" in answer:
         raise RunError(f"{directory.path} cannot be joined: {answer['refused']}")

@@ -104,8 +104,8 @@ def _byte_s() -> float:
 
         def receive() -> None:
             left = MESSAGE_BYTES * MESSAGES
-            while left and (came := other.recv_into(room)):
-                left -= came
+            while left and (arrived := other.recv_into(room)):
+                left -= arrived
 
         receiver = threading.Thread(target=receive, name="measuring", daemon=True)
         receiver.start()

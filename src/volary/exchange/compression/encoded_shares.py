@@ -100,9 +100,9 @@ class _Underway:
         self._own, self._bench, tag = slices[owners.place], bench, FIRST_TAG + 2 * (number % TAGS)
         sizes = [frames_bytes(one) for one in slices]
         pages = desk.pages(sizes + [sizes[owners.place]] * len(owners.others))
-        self._came = dict(zip(sorted(owners.others), pages[len(slices) :], strict=True))
+        self._arrived = dict(zip(sorted(owners.others), pages[len(slices) :], strict=True))
         self._transfers: list[Transfer] = []
-        for place, page in self._came.items() if self._own else ():
+        for place, page in self._arrived.items() if self._own else ():
             self._transfers.append(links.receive(page, owners.ranks[place], tag))
         for place in owners.others:
             for section in slices[place]:
@@ -115,4 +115,4 @@ class _Underway:
         for transfer in self._transfers:
             transfer.wait()
         for section in self._own:
-            self._bench.add_up(section, [part_of(page, section) for page in self._came.values()])
+            self._bench.add_up(section, [part_of(page, section) for page in self._arrived.values()])

@@ -72,14 +72,14 @@ class FrameSums:
         sizes = [frames_bytes(one) for one in slices]
         pages = desk.pages(sizes + sizes[owners.place : owners.place + 1] * len(owners.others))
         self._frames, self._own = pages[: len(slices)], own
-        self._came = dict(zip(sorted(owners.others), pages[len(slices) :], strict=True))
+        self._arrived = dict(zip(sorted(owners.others), pages[len(slices) :], strict=True))
         self._coming: list[Transfer] = []
         self._returning: dict[int, Transfer] = {}
         self._left: list[Transfer] = []
 
     def begin(self) -> None:
         """Expect what will come; send each owner its slice."""
-        for place, page in self._came.items():
+        for place, page in self._arrived.items():
             if self._own:
                 self._coming.append(self._links.receive(page, self._owners.ranks[place], self._tag))
         mine = [place for place in self._owners.others if self._slices[place]]
@@ -95,7 +95,7 @@ class FrameSums:
         for transfer in self._coming:
             transfer.wait()
         for section, frame in self._sections(self._owners.place):
-            self._bench.agree(section, [part_of(page, section) for page in self._came.values()], frame)
+            self._bench.agree(section, [part_of(page, section) for page in self._arrived.values()], frame)
         if self._own:
             for place in self._owners.others:
                 page = self._frames[self._owners.place]

@@ -54,7 +54,7 @@ class FactorSums:
         self._steps = self._plain_bytes = 0
         self._coming: dict[int, _Coming] = {}  # by buffer
         self._sent: dict[tuple[int, int], int] = {}  # by buffer and rank: how many rows the last time
-        self._came: dict[tuple[int, int], int] = {}
+        self._arrived: dict[tuple[int, int], int] = {}
 
     @property
     def sent_bytes(self) -> int:
@@ -114,7 +114,7 @@ class FactorSums:
             first = sum_.rows if rank == links.rank else coming.places[rank][: at.shape[0]]
             if first.data_ptr() != at.data_ptr():
                 at[: first.shape[0]].copy_(first)
-            self._came[buffer, rank] = at.shape[0]
+            self._arrived[buffer, rank] = at.shape[0]
         payload.landed(rows, links.size / (self._reach[buffer] + 1))
         self._write_users(buffer, list(counts.values()))
 
@@ -125,7 +125,7 @@ class FactorSums:
             offsets = [1 + (self._steps * reach + turn) % others for turn in range(reach)]
             to = [(links.rank + offset) % links.size for offset in offsets]
             sources = [(links.rank - offset) % links.size for offset in offsets]
-            expected = {rank: self._came.get((buffer, rank), 0) for rank in (links.rank, *sources)}
+            expected = {rank: self._arrived.get((buffer, rank), 0) for rank in (links.rank, *sources)}
             rows = memory.payload.room(sum(expected.values()))
             places = _places(rows, expected)
             counts = {source: torch.empty(1, dtype=torch.int64) for source in sources}

@@ -70,7 +70,7 @@ class BlockingKeeper:
             self._use.travelled(chunk, ParcelTimes(self._ready_s[chunk.index], sent_s, received_s))
         self._ready_s.clear()
         self._voted = False
-        self._use.heard()
+        self._use.voted()
 
     def wait_for(self, done: Callable[[], bool]) -> None:
         assert done(), "what was waited for did not come with the step"

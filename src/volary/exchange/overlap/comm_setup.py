@@ -116,8 +116,8 @@ class CommSetup:
                 _plain("broadcast", broadcasts),
             )
 
-        said = f"{name}, since {reason}" if partners is None else f"parameters between partners, votes over {name}"
-        return OverlappedKeeper(route, broadcasts, errors, said, on_cpu, counted)
+        summary = f"{name}, since {reason}" if partners is None else f"parameters between partners, votes over {name}"
+        return OverlappedKeeper(route, broadcasts, errors, summary, on_cpu, counted)
 
     def _build_owned(
         self,
@@ -163,7 +163,7 @@ class CommSetup:
             plain, route, sums, copies = around_a_ring(plans, box, self._ring, site, self._gathered)
             if apart:
                 route = added = AcrossReplicas(route, self._across, plans, owned)
-        said = f"shared memory, since {reason}" if self.shared else "a ring: each worker gets the sums of its share"
+        summary = f"shared memory, since {reason}" if self.shared else "a ring: each worker gets the sums of its share"
 
         def counted() -> tuple[Traffic, ...]:
             dense = () if self.shared else (_plain("ring", plain),)
@@ -176,7 +176,7 @@ class CommSetup:
             )
             return (*dense, *encoded, *gathers, *groups, _plain("broadcast", broadcasts))
 
-        return OverlappedKeeper(route, broadcasts, errors, said, overlaps=True, counted=counted, copies=copies)
+        return OverlappedKeeper(route, broadcasts, errors, summary, overlaps=True, counted=counted, copies=copies)
 
     def _chosen(self, shapes: Sequence[BufferShape], *, odd: str) -> tuple[str, str]:
         """The route of what travels as it is, and why. odd: what cannot be added where all read it, if anything."""

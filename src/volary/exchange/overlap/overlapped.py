@@ -157,7 +157,7 @@ class OverlappedKeeper:
 
     def _arrived(self, number: int, travelled: ParcelTimes) -> None:
         if number == len(self._chunks):
-            self._updates.tell(self._use.heard)
+            self._updates.tell(self._use.voted)
             return
         if number > len(self._chunks):
             self._updates.settled(self._use.chunks[number - len(self._chunks) - 1])

@@ -103,21 +103,21 @@ class Namespaces:
 
     def _await_ready(self) -> None:
         assert self._holder.stdout is not None
-        said = []
+        output = []
         for line in self._holder.stdout:
             if line == "ready\n":
                 return
-            said.append(line.strip())
+            output.append(line.strip())
         self._holder.wait()
         self._holder.stdout.close()
-        reason = "; ".join(said) or f"status {self._holder.returncode}"
+        reason = "; ".join(output) or f"status {self._holder.returncode}"
         raise LabError(f"the lab's namespaces ({', '.join(self._kinds)}) cannot be made: {reason}")
 
 
-def _at_fault(said: str, lines: Sequence[str]) -> str:
+def _at_fault(output: str, lines: Sequence[str]) -> str:
     """What a tool says, with the line that it is about in place of its number."""
-    for part in reversed(said.split("Command failed -:")[1:]):
+    for part in reversed(output.split("Command failed -:")[1:]):
         number = part.split()[0].rstrip(":")
         if number.isdigit() and int(number) <= len(lines):
-            return f"{said.splitlines()[0]} (in: {lines[int(number) - 1]})"
-    return " ".join(said.split()) or "no reason given"
+            return f"{output.splitlines()[0]} (in: {lines[int(number) - 1]})"
+    return " ".join(output.split()) or "no reason given"

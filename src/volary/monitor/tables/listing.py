@@ -88,7 +88,7 @@ def ordered(runs: Sequence[Listed], by: str) -> list[Listed]:
 
 
 def _listed(directory: RunDirectory, columns: Sequence[str]) -> Listed:
-    name, path, said = directory.name, str(directory.path), read_tags(directory)
+    name, path, labels = directory.name, str(directory.path), read_tags(directory)
     try:
         with RunReader(directory) as reader:
             info, state, last = reader.info(), reader.state(), reader.last_step()
@@ -103,12 +103,12 @@ def _listed(directory: RunDirectory, columns: Sequence[str]) -> Listed:
                 best=next(iter(best.values.values())) if best else None,
                 higher_is_better=info.get("higher_is_better") != "False",
                 started_at=known_number(info, "started_at"),
-                tags=said.tags,
-                note=said.note,
+                tags=labels.tags,
+                note=labels.note,
             )
             read = _read(reader, [column for column in columns if column not in _OWN])
     except RunError:
-        row, read = Listed(name, path, "unreadable", tags=said.tags, note=said.note), {}
+        row, read = Listed(name, path, "unreadable", tags=labels.tags, note=labels.note), {}
     own = {column: _OWN[column](row) for column in columns if column in _OWN}
     return Listed(**(vars(row) | {"columns": {column: (own | read).get(column) for column in columns}}))
 

@@ -102,11 +102,11 @@ class _ToRoot(nn.Module, ABC):
         if self.channel.rank not in self.on:
             return x
         sources = self.on if self.channel.rank == self.root else ()
-        came = _pass(self.channel, type(self).__name__, {self.root: x}, sources)
-        return self._together(came) if sources else came[0]
+        arrived = _pass(self.channel, type(self).__name__, {self.root: x}, sources)
+        return self._together(arrived) if sources else arrived[0]
 
     @abstractmethod
-    def _together(self, came: Sequence[Tensor]) -> Tensor:
+    def _together(self, arrived: Sequence[Tensor]) -> Tensor:
         """Make one tensor of those of all workers, in the order of `on`. Raises RanksDiffer."""
 
 
@@ -116,18 +116,18 @@ class Gather(_ToRoot):
     Tensors (rows, ...), of which each worker may have another number, or none, become (all rows, ...).
     """
 
-    def _together(self, came: Sequence[Tensor]) -> Tensor:
-        _alike("Gather", self.on, [(part.dtype, tuple(part.shape[1:])) for part in came])
-        return torch.cat(list(came))
+    def _together(self, arrived: Sequence[Tensor]) -> Tensor:
+        _alike("Gather", self.on, [(part.dtype, tuple(part.shape[1:])) for part in arrived])
+        return torch.cat(list(arrived))
 
 
 class Reduce(_ToRoot):
     """`root` gets the sum over all workers of `on`, of tensors of one shape, added in that order."""
 
-    def _together(self, came: Sequence[Tensor]) -> Tensor:
-        _alike("Reduce", self.on, [(part.dtype, tuple(part.shape)) for part in came])
-        total = came[0]
-        for part in came[1:]:
+    def _together(self, arrived: Sequence[Tensor]) -> Tensor:
+        _alike("Reduce", self.on, [(part.dtype, tuple(part.shape)) for part in arrived])
+        total = arrived[0]
+        for part in arrived[1:]:
             total = total + part
         return total
 
@@ -151,9 +151,9 @@ class AllToAll(nn.Module):
         if self.channel.rank not in self.on:
             return x
         parts = x.tensor_split(len(self.on))
-        came = _pass(self.channel, "AllToAll", dict(zip(self.on, parts, strict=True)), self.on)
-        _alike("AllToAll", self.on, [(part.dtype, tuple(part.shape[1:])) for part in came])
-        return torch.cat(came)
+        arrived = _pass(self.channel, "AllToAll", dict(zip(self.on, parts, strict=True)), self.on)
+        _alike("AllToAll", self.on, [(part.dtype, tuple(part.shape[1:])) for part in arrived])
+        return torch.cat(arrived)
 
 
 class OnWorkers(nn.Module):
@@ -186,9 +186,9 @@ def _another(channel: TensorChannel, rank: int) -> int:
 def _alike(kind: str, on: Sequence[int], found: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> None:
     for rank, one in zip(on, found, strict=True):
         if one != found[0]:
-            said = [f"{of} {list(shape)} on worker {who}" for who, (of, shape) in ((on[0], found[0]), (rank, one))]
+            shapes = [f"{of} {list(shape)} on worker {who}" for who, (of, shape) in ((on[0], found[0]), (rank, one))]
             what = "values" if kind == "Reduce" else "rows"
-            raise RanksDiffer(f"{kind}: {what} are {' and '.join(said)}; accepted: the same type and shape on all")
+            raise RanksDiffer(f"{kind}: {what} are {' and '.join(shapes)}; accepted: the same type and shape on all")
 
 
 def _pass(channel: TensorChannel, kind: str, outgoing: dict[int, Tensor], sources: Sequence[int]) -> tuple[Tensor, ...]:
@@ -218,9 +218,9 @@ class _Way:
                 own.append((value.clone(), wanted))  # a layer behind this one may change it
             else:
                 channel.send(value, rank, _FORWARD_TAG, self.kind + _WANTED * wanted)
-        came = [own[0] if rank == channel.rank else self._from(rank, _FORWARD_TAG) for rank in self.sources]
-        self.wanted_back = [wanted for _, wanted in came]
-        return [value for value, _ in came]
+        arrived = [own[0] if rank == channel.rank else self._from(rank, _FORWARD_TAG) for rank in self.sources]
+        self.wanted_back = [wanted for _, wanted in arrived]
+        return [value for value, _ in arrived]
 
     def back(self, gradients: Sequence[Tensor]) -> list[Tensor | None]:
         """Send the gradients of what came, and return those of what was sent."""
@@ -252,12 +252,12 @@ class _Passing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, way: _Way, _: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
         ctx.way = way
-        came = way.there(values)
+        arrived = way.there(values)
         if not way.sources:
-            came = [torch.zeros((), device=values[0].device)]
+            arrived = [torch.zeros((), device=values[0].device)]
         elsewhere = way.wanted_back if way.sources else [any(way.wanted)]
-        ctx.mark_non_differentiable(*(value for value, wanted in zip(came, elsewhere, strict=True) if not wanted))
-        return tuple(came)
+        ctx.mark_non_differentiable(*(value for value, wanted in zip(arrived, elsewhere, strict=True) if not wanted))
+        return tuple(arrived)
 
     @staticmethod
     @once_differentiable

@@ -84,7 +84,7 @@ def _newest(found: Signature) -> int:
 
 def row(name: str, directory: RunDirectory) -> Row:
     """The row of one run, read now."""
-    size, about, said = bytes_of(directory), outline(directory.session), read_tags(directory)
+    size, about, labels = bytes_of(directory), outline(directory.session), read_tags(directory)
     blank = Row(
         name,
         "unreadable",
@@ -92,8 +92,8 @@ def row(name: str, directory: RunDirectory) -> Row:
         source=about.source,
         strategy=about.strategy,
         size_bytes=size,
-        tags=said.tags,
-        note=said.note,
+        tags=labels.tags,
+        note=labels.note,
     )
     try:
         with RunReader(directory) as reader:

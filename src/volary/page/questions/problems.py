@@ -55,15 +55,15 @@ def _ended(found: Account) -> Iterator[Wrong]:
 
 def _warning(events: Iterable[Event]) -> list[Wrong]:
     """What workers and driver told; that a worker is slow holds until it is told otherwise, or another one is."""
-    said: dict[tuple[str, str], Wrong] = {}
+    problems: dict[tuple[str, str], Wrong] = {}
     for event in events:
         if event.kind in ("slow", "not_slow"):
-            said = {key: one for key, one in said.items() if key[0] != "slow"}
+            problems = {key: one for key, one in problems.items() if key[0] != "slow"}
         if event.kind in TROUBLE:
             key = (event.kind, trouble(event))
-            said.pop(key, None)  # several ranks may tell of the same thing: the newest stays
-            said[key] = Wrong(trouble(event), at=event.at)
-    return list(reversed(said.values()))[:SHOWN]
+            problems.pop(key, None)  # several ranks may tell of the same thing: the newest stays
+            problems[key] = Wrong(trouble(event), at=event.at)
+    return list(reversed(problems.values()))[:SHOWN]
 
 
 def _seen(found: Account) -> Iterator[Wrong]:

@@ -60,14 +60,14 @@ def _names(runs: Sequence[RunDirectory]) -> list[str]:
 
 
 def _answers(directory: RunDirectory) -> dict[tuple[str, str], Any]:
-    told = facts(directory)
-    names, ranks = told["metric_names"][:METRICS], told["ranks"][:RANKS]
+    known = facts(directory)
+    names, ranks = known["metric_names"][:METRICS], known["ranks"][:RANKS]
     with RunReader(directory) as reader:
         of_step = timeline(reader, None)
         metrics = {("metric", name): charts.metric(reader, name, 1, None, COLUMNS) for name in names}
         phases = {("phases", str(rank)): charts.phases(reader, rank, 1, None, RANK_COLUMNS) for rank in ranks}
         return {
-            ("facts", ""): told | {"metric_names": names, "ranks": ranks},
+            ("facts", ""): known | {"metric_names": names, "ranks": ranks},
             ("steps", ""): charts.steps(reader, 1, None, COLUMNS),
             ("ranks", ""): charts.ranks(reader, 1, None, RANK_COLUMNS),
             ("timeline", ""): of_step | {"steps": [of_step["step"]]},

@@ -30,8 +30,8 @@ def _section(directory: RunDirectory) -> str:
         events = list(reader.events())
     attempt = max((event.attempt for event in events), default=0)
     lines = [f"# {_escaped(directory.name)}", "", found.digest.session.sentence(), "", _table(_head(found))]
-    if said := wrong(found, (event for event in events if event.attempt == attempt)):
-        lines += ["## What is wrong", "", *(f"- {_escaped(one.text)}" for one in said), ""]
+    if problems := wrong(found, (event for event in events if event.attempt == attempt)):
+        lines += ["## What is wrong", "", *(f"- {_escaped(one.text)}" for one in problems), ""]
     if found.metrics:
         metrics = sorted({name for _, values in found.metrics for name in whole(values)})
         newest = found.metrics[-EVALUATIONS:]

@@ -71,7 +71,7 @@ class HeadsAttention(nn.MultiheadAttention):
         alone = query.dim() == 2
         if not alone and not self.batch_first:
             output = output.transpose(0, 1)
-        return output[0] if alone else output, self._told(weights, alone=alone, averaged=average_attn_weights)
+        return output[0] if alone else output, self._shown(weights, alone=alone, averaged=average_attn_weights)
 
     def _by_heads(self, x: Tensor, number: int) -> Tensor:
         """Queries, keys or values of this rank's heads, (N, own heads, length, head_dim)."""
@@ -97,15 +97,15 @@ class HeadsAttention(nn.MultiheadAttention):
             found = padding if found is None else found + padding
         return found
 
-    def _told(self, weights: Tensor | None, *, alone: bool, averaged: bool) -> Tensor | None:
+    def _shown(self, weights: Tensor | None, *, alone: bool, averaged: bool) -> Tensor | None:
         """The weights of all heads, or their mean."""
         if weights is None:
             return None
         if averaged:
-            told = added_up(weights.sum(1), self.group) / sum(self.heads)
+            shown = added_up(weights.sum(1), self.group) / sum(self.heads)
         else:
-            told = gathered(weights.movedim(1, -1), self.group, self.heads).movedim(-1, 1)
-        return told[0] if alone else told
+            shown = gathered(weights.movedim(1, -1), self.group, self.heads).movedim(-1, 1)
+        return shown[0] if alone else shown
 
 
 def _added(mask: Tensor, to: Tensor) -> Tensor:

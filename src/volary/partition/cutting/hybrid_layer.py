@@ -59,9 +59,9 @@ class Calls:
             everybody = gather(own, self.group.group).tolist()
         runs = {known[place] for place, _, _ in everybody if known[place] != ANY} or {END}
         if len(runs) > 1:
-            said = ", ".join(f"rank {rank} runs {known[place]}" for rank, (place, _, _) in enumerate(everybody))
+            listed = ", ".join(f"rank {rank} runs {known[place]}" for rank, (place, _, _) in enumerate(everybody))
             raise RanksDiffer(
-                f"partition=hybrid: ranks are at different layers ({said}), and must run the same ones; accepted: to "
+                f"partition=hybrid: ranks are at different layers ({listed}), and must run the same ones; accepted: to "
                 "leave those that depend on samples out of strategy.partition.layers"
             )
         return runs.pop(), [count for _, count, _ in everybody], any(need for _, _, need in everybody)

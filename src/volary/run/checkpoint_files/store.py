@@ -56,8 +56,8 @@ class CheckpointsInStore:
         try:
             if self._root.files():
                 return False
-            said = {"run": str(run), "host": socket.gethostname()}
-            (self._root / CLAIM).write_bytes(json.dumps(said).encode())
+            claim = {"run": str(run), "host": socket.gethostname()}
+            (self._root / CLAIM).write_bytes(json.dumps(claim).encode())
         except (OSError, NotImplementedError) as error:
             raise BadInput(f"checkpoint.path: nothing can be written to {self._root}: {_why(error)}") from None
         return True

@@ -39,7 +39,7 @@ def _fault(path: Path) -> str:
         # only looked at: whoever may write clears the log of changes away
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             database.execute("SELECT key, value FROM info").fetchall()
-            (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
         return f"could not be read ({error})"
-    return "" if said == "ok" else f"was damaged ({said.splitlines()[-1]})"
+    return "" if verdict == "ok" else f"was damaged ({verdict.splitlines()[-1]})"

@@ -38,7 +38,7 @@ class Assignment:
             "VOLARY_RUN": str(self.directory),
             "VOLARY_MEET": self.meeting.address,
             "VOLARY_LIFE": str(self.meeting.attempt),
-            "VOLARY_SERVER_LIFE": self.meeting.server_life,
+            "VOLARY_SERVER_LIFE": self.meeting.attempt_id,
             "VOLARY_JOB": self.job,
         }
         found |= {"VOLARY_INTERFACE": self.interface} if self.interface else {}
@@ -48,7 +48,7 @@ class Assignment:
     @property
     def is_seen(self) -> bool:
         """Whether this machine sees the very directory, with its checkpoints, and paths mean the same here."""
-        return is_seen(RunDirectory(self.directory), self.meeting.server_life) and self.folder in (None, Path.cwd())
+        return is_seen(RunDirectory(self.directory), self.meeting.attempt_id) and self.folder in (None, Path.cwd())
 
     def moved(self, session: str) -> str:
         """The text of the run's session, whose paths below the driver's working directory are below this process's."""
@@ -64,10 +64,10 @@ class Assignment:
             return None
         try:
             host, _, port = environment["VOLARY_MEET"].rpartition(":")
-            attempt, server_life = int(environment["VOLARY_LIFE"]), environment["VOLARY_SERVER_LIFE"]
+            attempt, attempt_id = int(environment["VOLARY_LIFE"]), environment["VOLARY_SERVER_LIFE"]
             return cls(
                 directory=Path(environment["VOLARY_RUN"]),
-                meeting=Meeting(host, int(port), attempt, server_life),
+                meeting=Meeting(host, int(port), attempt, attempt_id),
                 job=environment["VOLARY_JOB"],
                 key=bytes.fromhex(environment[KEY]) if KEY in environment else None,
                 folder=Path(environment[FOLDER]) if FOLDER in environment else None,

@@ -15,12 +15,12 @@ from volary.run.disk import Disk, open_regular, replace_file
 
 @dataclass(frozen=True)
 class Meeting:
-    """The address at which workers of one attempt meet the run's server. server_life: what the server proves to be."""
+    """The address at which workers of one attempt meet the run's server. attempt_id: what the server proves to be."""
 
     host: str
     port: int
     attempt: int
-    server_life: str
+    attempt_id: str
 
     @property
     def address(self) -> str:
@@ -36,10 +36,10 @@ def announce(directory: RunDirectory, meeting: Meeting) -> None:
             raise RunError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def is_seen(directory: RunDirectory, server_life: str) -> bool:
+def is_seen(directory: RunDirectory, attempt_id: str) -> bool:
     """Whether this machine sees the very directory of a run, and its checkpoints, and no copy of an earlier day."""
     meetings = [_read(path) for path in _announcements(directory)]
-    return all(meeting is not None and meeting.server_life == server_life for meeting in meetings)
+    return all(meeting is not None and meeting.attempt_id == attempt_id for meeting in meetings)
 
 
 def forget(directory: RunDirectory) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
+from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherAttempt
 from volary.server.protocol.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class ServerConnection:
         while not self._ended.is_set():
             try:
                 channel = self._connect(self.number, self._address)
-            except (ConnectionLost, KeyRefused, OtherLife):
+            except (ConnectionLost, KeyRefused, OtherAttempt):
                 if within_s is not None and time.monotonic() - since > within_s:
                     raise TimeoutError(f"no connection to server {self.number} within {within_s:g} s") from None
                 self._ended.wait(AGAIN_S)

@@ -15,7 +15,7 @@ class ServerReplica:
     number: int
     peer: int
     address: tuple[str, int]
-    heard_at: float
+    seen_at: float
     applied: int = 0
     unreachable_by: set[int] = field(default_factory=set)
 
@@ -65,7 +65,7 @@ class Replicas:
 
     def silent(self, now: float) -> list[ServerReplica]:
         """The servers that have been silent for too long."""
-        return [server for server in self if now - server.heard_at > self._give_up_after_s]
+        return [server for server in self if now - server.seen_at > self._give_up_after_s]
 
     def keepers(self, shard: int) -> list[int]:
         """The servers that keep a shard, the first of which is asked."""

@@ -9,9 +9,9 @@ import msgspec
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import Replies
 from volary.run.control.requests import Request
+from volary.server.membership.attendance import Attendance
 from volary.server.membership.members import Member
 from volary.server.membership.outgoing import Record
-from volary.server.membership.presence import Presence
 from volary.server.membership.replicas import ServerReplica
 from volary.server.protocol.from_members import (
     Again,
@@ -64,8 +64,8 @@ class Roster:
         self._state = state = msgspec.convert(restored[1], RosterState) if restored else RosterState()
         self._closer = model.closer(settings.workers, state.closings, state.samples)
         began_with = restored[0] if restored else None, state.closings
-        self._presence = presence = Presence(settings, record, elastic=model.elastic, restored=began_with)
-        self._members, self._replicas, self._outgoing = presence.members, presence.replicas, presence.outgoing
+        self._attendance = attendance = Attendance(settings, record, elastic=model.elastic, restored=began_with)
+        self._members, self._replicas, self._outgoing = attendance.members, attendance.replicas, attendance.outgoing
         self._counters = RosterCounters()
         self._requests: list[Request] = []
         self._now: float | None = None
@@ -75,26 +75,26 @@ class Roster:
     @property
     def outcome(self) -> Outcome | None:
         """How the run ended, once it has."""
-        return self._presence.outcome
+        return self._attendance.outcome
 
     @property
     def failure(self) -> str:
         """Why the run cannot go on, if it cannot: a sentence."""
-        return self._presence.failure
+        return self._attendance.failure
 
     @property
     def lost_server(self) -> tuple[int, str] | None:
         """The server whose loss that is, if one's, and what happened to it."""
-        return self._presence.lost_server
+        return self._attendance.lost_server
 
     @property
     def awaited(self) -> list[str]:
         """The members that have yet to come before the run begins."""
-        return self._presence.awaited
+        return self._attendance.awaited
 
     @property
     def _progress(self) -> RunProgress | None:
-        return self._presence.progress
+        return self._attendance.progress
 
     @property
     def samples(self) -> int:
@@ -104,7 +104,7 @@ class Roster:
     @property
     def steps(self) -> int:
         """Whole batches that all updates so far have learnt from."""
-        return self._presence.steps
+        return self._attendance.steps
 
     @property
     def unsaved(self) -> str:
@@ -123,13 +123,13 @@ class Roster:
         member = self._members.of(rank)
         if member is not None:
             self._outgoing.dismiss(member.peer, End(f"rank {rank} was given up: it {reason}"))
-        self._presence.worker_gone(rank, "lost", reason, now)
+        self._attendance.worker_gone(rank, "lost", reason, now)
         return self._replies(now)
 
     def left(self, rank: int, now: float) -> Replies:
         """A worker has gone by itself; what the roster did not know of is that one that was let in will not come."""
         if self._members.of(rank) is None:
-            self._presence.worker_gone(rank, "left", "has left", now)
+            self._attendance.worker_gone(rank, "left", "has left", now)
         return self._replies(now)
 
     def expect(self, rank: int) -> None:
@@ -137,7 +137,7 @@ class Roster:
         self._members.expect(rank)
 
     def finish(self, now: float) -> Replies:
-        self._presence.stopping = True
+        self._attendance.stopping = True
         return self._replies(now)
 
     def ask(self, request: Request, now: float) -> Replies:
@@ -151,9 +151,9 @@ class Roster:
         """A worker or a server has come: it is welcome, or told why not."""
         who = _converted(hello, Hello)
         if isinstance(who, WorkerHello):
-            self._presence.admit_worker(peer, who)
+            self._attendance.admit_worker(peer, who)
         else:
-            self._presence.admit_server(peer, who, self._seen_s)
+            self._attendance.admit_server(peer, who, self._seen_s)
         return self._replies(now)
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
@@ -164,7 +164,7 @@ class Roster:
         if (member := self._members.at(peer)) is not None:
             self._take_from_worker(member, report, now)
         elif (server := self._replicas.at(peer)) is not None:
-            server.heard_at = self._seen_s
+            server.seen_at = self._seen_s
             self._take_from_server(server, report)
         # mostly what one does gives the others nothing to do, of whom there may be thousands
         alone = progress and isinstance(report, _OF_ONE) and held_by is not None and progress.work.held_by == held_by
@@ -172,9 +172,9 @@ class Roster:
 
     def closed(self, peer: int, now: float) -> Replies:
         if (member := self._members.at(peer)) is not None:
-            self._presence.worker_gone(member.rank, "lost", "has closed its connection", now)
+            self._attendance.worker_gone(member.rank, "lost", "has closed its connection", now)
         elif (server := self._replicas.at(peer)) is not None:
-            self._presence.server_gone(server, "has gone")
+            self._attendance.server_gone(server, "has gone")
         return self._replies(now)
 
     def tick(self, now: float) -> Replies:
@@ -182,7 +182,7 @@ class Roster:
         self._now = now
         for server in self._replicas.silent(self._seen_s):
             self._outgoing.dismiss(server.peer, End(f"server {server.number} was silent for too long"))
-            self._presence.server_gone(server, "is silent: it is stopped, or its host is gone")
+            self._attendance.server_gone(server, "is silent: it is stopped, or its host is gone")
         if self._progress is not None:
             self._progress.announce(self._progress.work.tick(now))
             self._progress.snapshots.tick(now)
@@ -197,10 +197,12 @@ class Roster:
             case Ask():
                 member.ask(now)
             case Leave() if not self._model.elastic:
-                self._presence.stopping = True  # whoever asks one worker to go means the run, which needs each of them
+                self._attendance.stopping = (
+                    True  # one worker is asked to go: the run is meant, which needs each of them
+                )
             case Leave():
                 self._outgoing.dismiss(member.peer, End("it wanted to leave"))
-                self._presence.worker_gone(member.rank, "left", "has left", now)
+                self._attendance.worker_gone(member.rank, "left", "has left", now)
             case Again() if self._progress is not None:
                 self._progress.again(member.rank, report.clock, now)
             case Over():
@@ -208,7 +210,7 @@ class Roster:
             case AskSave():
                 self._loop_saves(member, report.clock)
             case Unreachable():
-                self._presence.cannot_reach(member, report.server, now)
+                self._attendance.cannot_reach(member, report.server, now)
             case Computed() | Done() | Evaluated() | Figures() | Saved():
                 self._take_work(member.rank, report, now)
             case _:
@@ -236,7 +238,7 @@ class Roster:
         self._progress.take(rank, report, now)
         if isinstance(report, Computed) and report.lost and (corrupt := self._progress.corrupt):
             self.corrupt = corrupt
-            self._presence.fail(corrupt)
+            self._attendance.fail(corrupt)
 
     def _take_from_server(self, server: ServerReplica, report: Any) -> None:
         if isinstance(report, Beat):
@@ -258,7 +260,7 @@ class Roster:
             self._begin(now)
             if self._progress is not None:
                 self._go_on(self._progress, now, alone)
-            elif self._presence.stopping:
+            elif self._attendance.stopping:
                 self._end("stopped", now)
         if self.outcome is not None and len(self._replicas):
             self._dismiss_servers(now)
@@ -266,10 +268,10 @@ class Roster:
 
     def _begin(self, now: float) -> None:
         """Begin the work once everybody is here."""
-        first = self._presence.admission.first
+        first = self._attendance.admission.first
         if self._progress is not None or first is None or self.awaited or not len(self._members):
             return
-        self._presence.progress = progress = RunProgress(
+        self._attendance.progress = progress = RunProgress(
             self._settings,
             self._model,
             self._closer,
@@ -281,13 +283,13 @@ class Roster:
             progress.work.join(member.rank)
         for member in self._members:
             progress.work.take_part(member.rank, now)
-        self._presence.send_view()
+        self._attendance.send_view()
 
     def _go_on(self, progress: RunProgress, now: float, alone: Member | None) -> None:
         progress.do(self._requests)
         self._requests = []
         progress.save_for_loops(self._members, elastic=self._model.elastic)
-        if self._presence.stopping:
+        if self._attendance.stopping:
             progress.stop()
         elif len(self._members) and all(member.over for member in self._members):
             progress.loops_over()
@@ -297,7 +299,7 @@ class Roster:
             self._end(progress.ending or "stopped", now)
 
     def _end(self, outcome: Outcome, now: float) -> None:
-        self._presence.outcome, self._over_at = outcome, now
+        self._attendance.outcome, self._over_at = outcome, now
         self._outgoing.record("counts", None, {"rows": self._counters.taken(now)})
         self._outgoing.to_workers(End(outcome, self.unsaved))
 

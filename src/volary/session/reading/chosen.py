@@ -53,8 +53,12 @@ def read_choice(choice: Choice, reader: Reader, node: Node, path: str, default: 
             if FAULT in (arguments, *apart.values()):
                 return FAULT
             return UserObject.found_from(name.value, name.folder, arguments, apart)
-        if choice.user and name.value not in choice.open().names() and (told := without_name(name.value, name.folder)):
-            return reader.fault(name.place, path, told)
+        if (
+            choice.user
+            and name.value not in choice.open().names()
+            and (sentence := without_name(name.value, name.folder))
+        ):
+            return reader.fault(name.place, path, sentence)
         plugin = choice.open().load(name.value)
     except SettingError as error:
         return reader.fault(name.place, path, str(error))

@@ -161,8 +161,8 @@ class Reader:
     def _unknown(self, name: str, cls: type, node: Node, path: str) -> str:
         """The line to write, or the nearest setting that `cls` has, or where else there is such a setting."""
         known = settings_of(cls)
-        if said := beside(name, cls, node, path):
-            return said
+        if sentence := beside(name, cls, node, path):
+            return sentence
         far = None if nearest(name, known) else elsewhere(name, node.value[name], self.whole)
         return far or unknown(name, known)
 

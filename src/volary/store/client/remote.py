@@ -48,7 +48,7 @@ class RemoteStore:
         transport = AutoTransport()
 
         def connect(server: int, address: tuple[str, int]) -> Channel:
-            wanted = Credentials(admission.key, admission.connection.life, server, welcome.security)
+            wanted = Credentials(admission.key, admission.connection.attempt_id, server, welcome.security)
             return transport.connect(address, wanted, {"worker": welcome.number}, CONNECT_TIMEOUT_S)
 
         self._entries: dict[Key, Entry] = {}

@@ -27,7 +27,7 @@ class DeferredTensors:
     """
 
     tensors: Sequence[Tensor] = ()
-    come: Callable[[], None] = field(default=lambda: None)
+    on_arrival: Callable[[], None] = field(default=lambda: None)
     new: bool = True
     shares: bool = False
 
@@ -52,7 +52,7 @@ def share_now(
     """Give every rank what rank 0 has, and wait for it. A collective call. broadcast: as of `take_from_first`."""
     for together in (*messages(parameters if late.new else []), *messages(late.tensors)):
         take_all_from_first(together, group, broadcast)
-    late.come()
+    late.on_arrival()
 
 
 def share_buffers(module: nn.Module, group: Group) -> None:

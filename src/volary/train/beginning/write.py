@@ -22,12 +22,12 @@ from volary.train.state.seeds import seed_all
 
 def main() -> int:
     """Write it; returns the exit code."""
-    told = os.dup(1)
+    out = os.dup(1)
     os.dup2(2, 1)  # the user's code may print
     try:
         _write(RunDirectory.existing(sys.argv[1]))
     except VolaryError as error:
-        os.write(told, error.told.encode())
+        os.write(out, error.told.encode())
         return error.exit_code
     return 0
 

@@ -45,7 +45,7 @@ class Learning:
     begun: int = 0
     _batch: Batch = field(init=False)  # the newest
     _tally: ContributionTally = field(init=False)  # of the newest contribution
-    _told_empty: bool = False
+    _warned_empty: bool = False
     _step_s: float = 0.0  # what all workers took for a step, in the mean
 
     def task(self, batch: Batch | None = None) -> LearnTask:
@@ -136,8 +136,8 @@ class Learning:
     def _tell_empty(self) -> None:
         """Warn that nothing of the contribution counted; once, and not if nothing of it could be read."""
         recorder = self.rank.recorder
-        if not self._told_empty and self.agreed.lost < self._batch.total and recorder.leads:
-            self._told_empty = True
+        if not self._warned_empty and self.agreed.lost < self._batch.total and recorder.leads:
+            self._warned_empty = True
             recorder.event("warning", text=NOTHING_COUNTED)
 
     def _leave_out(self, agreed: Agreed) -> None:

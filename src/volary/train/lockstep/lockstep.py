@@ -179,11 +179,11 @@ class Lockstep:
         replica.settle()
         moment = RankSnapshot(network.flow.module, (network.update, network.precision), self.residuals)
 
-        def come_back() -> None:
+        def restore() -> None:
             replica.settle()
-            moment.come_back()
+            moment.restore()
 
         learning.trying = True
-        for batch in growth.search(lambda: learning.agreed, come_back):
+        for batch in growth.search(lambda: learning.agreed, restore):
             yield learning.task(batch)
         learning.trying = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.session.spec import Session
-    from volary.train.data.rank_data import RankData
+    from volary.train.lockstep.lockstep_data import LockstepData
     from volary.train.model import TrainedNetwork
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
@@ -26,7 +26,7 @@ class LockstepRank:
     counts: bool
     alone: bool
     group: Group
-    data: RankData
+    data: LockstepData
     network: TrainedNetwork
     replica: Voting
     recorder: Recorder

@@ -109,8 +109,8 @@ def _hosted(wish: dict[str, Any], run: RunSettings, place: Place, board: Any) ->
         line = host.stdout.readline()
         if not line:
             raise BadInput("the run could not be opened; the reason stands above")
-        told = json.loads(line)
-        directory, meeting = RunDirectory(told.pop("run")), Meeting(**told)
+        announced = json.loads(line)
+        directory, meeting = RunDirectory(announced.pop("run")), Meeting(**announced)
         if place.meet_file is not None:
             board.set(RUN, str(directory.path))
         if board is not None:
@@ -187,7 +187,7 @@ def _own_runs(run: RunSettings) -> Iterator[RunDirectory]:
 
 def _member(place: Place, directory: RunDirectory, meeting: Meeting) -> Membership:
     place = replace(place, attempt=meeting.attempt)
-    return Membership.claim(place, directory, meeting.host, meeting.port, meeting.server_life)
+    return Membership.claim(place, directory, meeting.host, meeting.port, meeting.attempt_id)
 
 
 def _board(place: Place) -> Any:

@@ -71,14 +71,14 @@ class Membership:
     over_servers: bool = False
 
     @property
-    def server_life(self) -> str:
-        """The `life` that the run's server has proved."""
-        return self.connection.life
+    def attempt_id(self) -> str:
+        """The `attempt_id` that the run's server has proved."""
+        return self.connection.attempt_id
 
     @classmethod
-    def claim(cls, place: Place, directory: RunDirectory, host: str, port: int, server_life: str) -> Membership:
+    def claim(cls, place: Place, directory: RunDirectory, host: str, port: int, attempt_id: str) -> Membership:
         """Take the place in the run at host:port. Raises VolaryError if nobody is there, or the place is not free."""
-        connection, welcome = _connected(place.rank, directory, host, port, server_life, CONNECT_TIMEOUT_S)
+        connection, welcome = _connected(place.rank, directory, host, port, attempt_id, CONNECT_TIMEOUT_S)
         return cls(
             place=place,
             directory=directory,
@@ -93,7 +93,7 @@ class Membership:
     def files(self) -> FileClient:
         """A new connection for files of this rank. Raises VolaryError, OSError."""
         key, rank = self.directory.key(), self.place.rank
-        return FileClient.open(self.host, self.port, key, self.server_life, "worker", rank)
+        return FileClient.open(self.host, self.port, key, self.attempt_id, "worker", rank)
 
     def settle(self) -> None:
         """Send what this process has printed to the driver."""
@@ -102,8 +102,10 @@ class Membership:
 
     def connect_again(self) -> tuple[Connection, int]:
         """A new connection, and the number of the newest beat that the driver has. Raises VolaryError."""
-        life = self.connection.life
-        connection, welcome = _connected(self.place.rank, self.directory, self.host, self.port, life, AGAIN_TIMEOUT_S)
+        attempt_id = self.connection.attempt_id
+        connection, welcome = _connected(
+            self.place.rank, self.directory, self.host, self.port, attempt_id, AGAIN_TIMEOUT_S
+        )
         return connection, welcome["acknowledged"]
 
     def outlive_driver(self) -> None:
@@ -132,11 +134,11 @@ class Membership:
 
 
 def _connected(
-    rank: int, directory: RunDirectory, host: str, port: int, life: str | None, timeout_s: float
+    rank: int, directory: RunDirectory, host: str, port: int, attempt_id: str | None, timeout_s: float
 ) -> tuple[Connection, dict[str, Any]]:
     """A connection over which this process is welcome, and the welcome."""
     hello = {"rank": rank, "pid": os.getpid(), "host": socket.gethostname()}
-    connection = Connection.open(host, port, directory.key(), "pulse", hello, life, timeout_s)
+    connection = Connection.open(host, port, directory.key(), "pulse", hello, attempt_id, timeout_s)
     connection.send_timeout_s = SEND_TIMEOUT_S
     try:
         answer = connection.receive(timeout_s)
@@ -253,7 +255,7 @@ def _outcome_of(error: BaseException) -> Outcome:
 
 
 def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: BaseException | None = None) -> Verdict:
-    told = None if error is None or isinstance(error, VolaryError) else raised(error)
+    failure = None if error is None or isinstance(error, VolaryError) else raised(error)
     status = error.status if isinstance(error, ProgramEnded) else None
     return Verdict(
         rank=member.place.rank,
@@ -261,9 +263,9 @@ def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: Ba
         outcome=outcome,
         step=recorder.step,
         phase=recorder.phase,
-        reason=told.sentence if told else "" if error is None else str(error),
-        place=told.place if told else "",
-        frames=told.lines if told else (),
+        reason=failure.sentence if failure else "" if error is None else str(error),
+        place=failure.place if failure else "",
+        frames=failure.lines if failure else (),
         exit_code=0 if error is None else error.exit_code if isinstance(error, VolaryError) else WorkerFailed.exit_code,
         status=status,
     )

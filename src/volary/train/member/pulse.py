@@ -211,12 +211,12 @@ class Pulse:
             else:
                 self._driver.answered()
                 self._drop_answered(newest)
-                if self._said_again(connection):
+                if self._sent_again(connection):
                     return
             self._look()
             time.sleep(AGAIN_S)
 
-    def _said_again(self, connection: Connection) -> bool:
+    def _sent_again(self, connection: Connection) -> bool:
         with self._sending:
             self._connection = connection
             try:

@@ -43,7 +43,7 @@ class RemoteDirectory:
             return None
 
         def connect() -> FileClient:
-            return FileClient.open(meeting.host, meeting.port, key, meeting.server_life, role, number)
+            return FileClient.open(meeting.host, meeting.port, key, meeting.attempt_id, role, number)
 
         with closing(connect()) as client:
             directory = _made(role, number, assignment.directory.name, key, assignment.moved(client.session))

@@ -17,19 +17,21 @@ _TOPIC = "request"
 
 
 class RunRequests:
-    """heard: what the driver has told this worker in this attempt, oldest first. Rank 0's word counts.
+    """posted_by_driver: what the driver has told this worker in this attempt, oldest first. Rank 0's word counts.
 
     ending: whether this worker was asked to end after its step.
     """
 
-    def __init__(self, heard: Callable[[], Sequence[Any]], bulletin: Bulletin, ending: Callable[[], bool]) -> None:
-        self._heard, self._bulletin, self.ending = heard, bulletin, ending
+    def __init__(
+        self, posted_by_driver: Callable[[], Sequence[Any]], bulletin: Bulletin, ending: Callable[[], bool]
+    ) -> None:
+        self._posted_by_driver, self._bulletin, self.ending = posted_by_driver, bulletin, ending
         self._posted = self._done = 0
 
     def posted(self) -> int:
         """How many requests all ranks can read; for rank 0's vote, so that they do so after the same step."""
         if leads(self._bulletin.rank):
-            for request in self._heard()[self._posted :]:
+            for request in self._posted_by_driver()[self._posted :]:
                 self._posted += 1
                 self._bulletin.post(f"{_TOPIC} {self._posted}", request)
         return self._posted

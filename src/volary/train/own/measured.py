@@ -42,8 +42,8 @@ def measured(metric: Metric, outputs: Tensors, targets: Tensors, group: Group) -
     classes = 0 if metric.outputs == "values" or not found else found[0][0].shape[1]
     everyone = blocking.gather_plain([str(metric), classes], group)
     if len({name for name, _ in everyone}) > 1 or len({number for _, number in everyone if number}) > 1:
-        said = ", ".join(f"{name} of {number} classes on rank {rank}" for rank, (name, number) in enumerate(everyone))
-        raise RanksDiffer(f"worker.metric: {said}; accepted: the same on all workers")
+        listed = ", ".join(f"{name} of {number} classes on rank {rank}" for rank, (name, number) in enumerate(everyone))
+        raise RanksDiffer(f"worker.metric: {listed}; accepted: the same on all workers")
     classes = max(number for _, number in everyone)
     if not classes and metric.outputs != "values":
         return {}

@@ -52,9 +52,9 @@ def require_same(call: str, size: int, group: Group) -> None:
         return
     found = blocking.gather(torch.tensor([CALLS.index(call), size]), group).tolist()
     if any(one != found[0] for one in found):
-        said = ", ".join(f"rank {rank} {_shown(*one)}" for rank, one in enumerate(found))
+        listed = ", ".join(f"rank {rank} {_shown(*one)}" for rank, one in enumerate(found))
         accepted = "all workers must make the same calls in the same order"
-        raise RanksDiffer(f"workers made different calls: {said}; {accepted}")
+        raise RanksDiffer(f"workers made different calls: {listed}; {accepted}")
 
 
 def raise_diverged(place: tuple[int, int], settings: dict[str, Any], group: Group) -> NoReturn:
@@ -66,9 +66,9 @@ def raise_diverged(place: tuple[int, int], settings: dict[str, Any], group: Grou
     for name in settings if len({(steps, batches) for steps, batches, _ in everyone}) == 1 else ():
         values = [str(found.get(name)) for *_, found in everyone]
         if len(set(values)) > 1:
-            said = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
+            listed = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
             raise RanksDiffer(
-                f"{name} of the optimiser is {said} in step {place[0]}; accepted: the same on all workers"
+                f"{name} of the optimiser is {listed} in step {place[0]}; accepted: the same on all workers"
             )
     places = [
         f"rank {rank} is in step {steps + 1}" + (f" with batch {batches} of worker.feed" if batches else "")

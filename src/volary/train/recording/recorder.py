@@ -48,7 +48,7 @@ class Recorder:
         self._warned = set[str]()
         self._traffic: tuple[Traffic, ...] = ()  # replaced as a whole: another thread reads it
         self._traffic_before: tuple[Traffic, ...] = ()  # by those that were replaced
-        self._told_traffic: tuple[Traffic, ...] = ()
+        self._recorded_traffic: tuple[Traffic, ...] = ()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
         self._in_step = False
         self._done = 0  # steps of this attempt
@@ -226,9 +226,9 @@ class Recorder:
         if spans := self.spans.take():
             events.append({"spans": spans})
         traffic = self._traffic
-        if added := since(traffic, self._told_traffic):
+        if added := since(traffic, self._recorded_traffic):
             events.append({"traffic": added})
-            self._told_traffic = traffic
+            self._recorded_traffic = traffic
         if self.usage is not None and (usage := self.usage.take(ending=ending)):
             events.append({"usage": usage})
         return {"rows": rows, "events": events}

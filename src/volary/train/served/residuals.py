@@ -169,10 +169,10 @@ class Residuals:
 
     def _written(self, snapshot: int, step: int, state: dict[str, Any], first: bool) -> None:
         try:
-            said = Saved(snapshot, self._write(step, state, first))
+            saved = Saved(snapshot, self._write(step, state, first))
         except OSError as problem:
-            said = Saved(snapshot, {}, str(problem))
-        self._say(said)
+            saved = Saved(snapshot, {}, str(problem))
+        self._say(saved)
 
     def _forget(self) -> None:
         oldest = self._as_of(self._settled)

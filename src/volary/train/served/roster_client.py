@@ -65,7 +65,7 @@ class RosterClient:
     def __init__(self, connection: Connection, leaving: Callable[[], bool]) -> None:
         self.outcome: Outcome = "finished"
         self._connection, self._leaving = connection, leaving
-        self._told = self._going = False
+        self._sent = self._going = False
         self._tasks: queue.Queue[Task | End | Exception] = queue.Queue()
         self._answers: queue.Queue[SaveEnded | Clipped | Dropped | End | Exception] = queue.Queue()
         self._clipping: int | None = None  # the contribution whose norm is waited for
@@ -86,15 +86,15 @@ class RosterClient:
         Raises PeerLost if there is none, or if it wants nothing of us.
         """
         try:
-            said = _read(self._connection.receive(WELCOME_WITHIN_S))
+            message = _read(self._connection.receive(WELCOME_WITHIN_S))
         except TimeoutError:
             raise PeerLost(f"the run's roster did not answer within {WELCOME_WITHIN_S:.0f} s") from None
-        if isinstance(said, End):
-            self.outcome = self._meant(said.outcome)
+        if isinstance(message, End):
+            self.outcome = self._meant(message.outcome)
             return None
-        if not isinstance(said, Welcome):
-            raise PeerLost(f"the run's roster began with {type(said).__name__}")
-        return said
+        if not isinstance(message, Welcome):
+            raise PeerLost(f"the run's roster began with {type(message).__name__}")
+        return message
 
     def start(self, view: Callable[[View], None], failed: Callable[[Exception], None], residuals: Residuals) -> None:
         """Listen, and ask for the first task. view: called with the servers of the run.
@@ -123,12 +123,12 @@ class RosterClient:
 
     def _next(self) -> Task | End | Exception:
         """What has come, or the wish to go."""
-        while self._told or not self._leaving():
+        while self._sent or not self._leaving():
             try:
                 return self._tasks.get(timeout=LOOK_S)
             except queue.Empty:
                 continue
-        self._told = True
+        self._sent = True
         return Leave()
 
     def _end(self, task: End) -> None:
@@ -195,9 +195,9 @@ class RosterClient:
         """
         if self.is_dropped(clock):
             return 0.0
-        said = self._answer()
+        message = self._answer()
         self._clipping = None
-        return said.norm if isinstance(said, Clipped) else 0.0
+        return message.norm if isinstance(message, Clipped) else 0.0
 
     def evaluated(self, task: EvaluatePiece, totals: list[float], lost: int) -> None:
         """A piece of an evaluation. lost: samples of it that could not be read."""
@@ -207,9 +207,9 @@ class RosterClient:
         """Report to the roster the metrics that an evaluation's totals amount to."""
         self._say(Figures(snapshot, figures, value))
 
-    def saved(self, said: Saved) -> None:
+    def saved(self, message: Saved) -> None:
         """Report that this worker's own part of a checkpoint is written, or why not. From any thread."""
-        self._say(said)
+        self._say(message)
 
     def unreachable(self, server: int) -> None:
         """Report that a server cannot be reached. From any thread."""
@@ -226,17 +226,17 @@ class RosterClient:
         clock: of this worker's next contribution. Raises Stopped if the run ends before, and what ends this worker.
         """
         self._say(AskSave(clock))
-        said = self._answer()
-        assert isinstance(said, SaveEnded)
-        return said.problem
+        message = self._answer()
+        assert isinstance(message, SaveEnded)
+        return message.problem
 
     def _answer(self) -> SaveEnded | Clipped | Dropped:
-        said = self._answers.get()
-        if isinstance(said, Exception):
-            raise said
-        if isinstance(said, End):
+        message = self._answers.get()
+        if isinstance(message, Exception):
+            raise message
+        if isinstance(message, End):
             raise Stopped("the run is over")
-        return said
+        return message
 
     def over(self, *, elastic: bool) -> None:
         """This worker's own loop is over: see the run out. elastic: it may also go before."""
@@ -265,46 +265,46 @@ class RosterClient:
         try:
             while not self._ended.is_set():
                 try:
-                    said = _read(self._connection.receive(LOOK_S))
+                    message = _read(self._connection.receive(LOOK_S))
                 except TimeoutError:
                     continue
-                self._hear(said)
+                self._hear(message)
         except VolaryError as problem:
             self._fail(problem)
 
-    def _hear(self, said: ToMember) -> None:
-        if isinstance(said, View):
-            self._view(said)
-        elif isinstance(said, Keep | Save | Release):
-            self._hear_of_snapshot(said)
-        elif isinstance(said, Learn | EvaluatePiece | Figure | Rate | End):
-            if isinstance(said, Learn) and self._residuals is not None:
-                self._residuals.settle(said.settled)
-            if isinstance(said, Learn):
-                self._oldest_ahead, self._newest = said.oldest, said
-            self._tasks.put(said)
-            if isinstance(said, End):
-                self._answers.put(said)
-        elif isinstance(said, SaveEnded | Clipped):
-            self._answers.put(said)
-        elif isinstance(said, Dropped):
-            self._dropped = max(self._dropped, said.clock)
+    def _hear(self, message: ToMember) -> None:
+        if isinstance(message, View):
+            self._view(message)
+        elif isinstance(message, Keep | Save | Release):
+            self._hear_of_snapshot(message)
+        elif isinstance(message, Learn | EvaluatePiece | Figure | Rate | End):
+            if isinstance(message, Learn) and self._residuals is not None:
+                self._residuals.settle(message.settled)
+            if isinstance(message, Learn):
+                self._oldest_ahead, self._newest = message.oldest, message
+            self._tasks.put(message)
+            if isinstance(message, End):
+                self._answers.put(message)
+        elif isinstance(message, SaveEnded | Clipped):
+            self._answers.put(message)
+        elif isinstance(message, Dropped):
+            self._dropped = max(self._dropped, message.clock)
             if self._residuals is not None:
-                self._residuals.drop(said.clock)
-            if said.clock == self._clipping:
-                self._answers.put(said)
+                self._residuals.drop(message.clock)
+            if message.clock == self._clipping:
+                self._answers.put(message)
         else:
-            raise PeerLost(f"the run's roster sent a worker {type(said).__name__}")
+            raise PeerLost(f"the run's roster sent a worker {type(message).__name__}")
 
-    def _hear_of_snapshot(self, said: Keep | Save | Release) -> None:
+    def _hear_of_snapshot(self, message: Keep | Save | Release) -> None:
         assert self._residuals is not None
-        match said:
+        match message:
             case Keep():
-                self._residuals.keep(said.snapshot, said.number)
+                self._residuals.keep(message.snapshot, message.number)
             case Save():
-                self._residuals.save(said.snapshot, said.step, first=said.first)
+                self._residuals.save(message.snapshot, message.step, first=message.first)
             case Release():
-                self._residuals.release(said.snapshot)
+                self._residuals.release(message.snapshot)
 
     def _fail(self, problem: Exception) -> None:
         if self._ended.is_set():
@@ -317,7 +317,7 @@ class RosterClient:
 
 def _read(message: Any) -> ToMember:
     try:
-        said: ToMember = msgspec.convert(message, ToMember)
+        known: ToMember = msgspec.convert(message, ToMember)
     except msgspec.ValidationError as problem:
         raise PeerLost(f"the run's roster says what cannot be understood: {problem}") from None
-    return said
+    return known

@@ -29,7 +29,7 @@ class RankSnapshot:
         self._residuals, self._left_out = residuals, deepcopy(residuals.rank_state())
         self._generators = generators_state()
 
-    def come_back(self) -> None:
+    def restore(self) -> None:
         """Let all be as it was; this may be done again and again."""
         with torch.no_grad():
             for tensor, kept in self._tensors:

@@ -39,7 +39,7 @@ class AfterBackward(Exchanging):
         """Start the exchange, and give all ranks what rank 0 has."""
         share_now(self.contribution.alike, late, self.contribution.group, self.contribution.keeper.broadcast)
         self.contribution.start(
-            votes_first=False, heard=self._hear, apply=None, travelled=self._travelled, applied=_nothing
+            votes_first=False, voted=self._take_votes, apply=None, travelled=self._travelled, applied=_nothing
         )
 
     def vote(self, vote: Vote) -> None:

@@ -125,7 +125,7 @@ class ContributionBuffers(Generic[Kind]):
         *memory, self._box = self.keeper.memory
         self.pushed = make(plans, memory, lambda chunk: self.keeper.push(chunk.index))
         self.buckets: Buckets = self.pushed.buckets
-        self._told = settings.state.told
+        self._warned = settings.state.warned
         bytes_per_s, ranks = settings.comm_setup.links.topology.within_bytes_per_s, group.size
         # of all that is sent to one rank after the other, each link carries its share; a chunk's load is of all
         self.links_per_s = bytes_per_s * ranks / (ranks - 1) if bytes_per_s else None
@@ -226,8 +226,8 @@ class ContributionBuffers(Generic[Kind]):
 
         They counted as zero there; those that no rank used were not updated, as on one device.
         """
-        missing = [slot for slot in self._shared if slot.users < busy and slot.name not in self._told]
-        self._told |= {slot.name for slot in missing}
+        missing = [slot for slot in self._shared if slot.users < busy and slot.name not in self._warned]
+        self._warned |= {slot.name for slot in missing}
         if self.group.leads:
             for users in sorted({slot.users for slot in missing}):
                 names = [slot.name for slot in missing if slot.users == users]

@@ -36,7 +36,7 @@ class Exchanging(Voting):
         for chunk in self.contribution.buckets.chunks:
             self.contribution.keeper.left_out(chunk, all_of_it=all_of_it)
 
-    def _hear(self) -> None:
+    def _take_votes(self) -> None:
         """The votes are here."""
         self._agreed = self.contribution.read()
 

@@ -34,9 +34,9 @@ def of_one_worker(settings: Strategy) -> str:
     idle += [f"consistency={model}"] if model != "bsp" else []
     idle += [_called(settings.codec)] if not settings.codec.exact else []
     idle += [f"partition={type(settings.partition).__module__.rpartition('.')[2]}"] if settings.partition.needs else []
-    said = ", ".join(f"strategy.{one}" for one in idle)
+    listed = ", ".join(f"strategy.{one}" for one in idle)
     verb = "has" if len(idle) == 1 else "have"
-    return f"{said} {verb} no effect: there is one worker, which communicates with nobody" if said else ""
+    return f"{listed} {verb} no effect: there is one worker, which communicates with nobody" if listed else ""
 
 
 def of_one_replica(settings: Strategy) -> str:

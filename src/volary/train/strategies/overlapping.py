@@ -109,11 +109,11 @@ class Overlapping(Exchanging):
             first=[
                 *first,
                 *(partial(take_all_from_first, together, self._group, send) for together in messages(late.tensors)),
-                late.come,
+                late.on_arrival,
                 self._here,
             ],
             votes_first=True,
-            heard=self._hear,
+            voted=self._take_votes,
             apply=self._apply_chunk,
             travelled=self._travelled,
             applied=self._applied,
@@ -216,11 +216,11 @@ class Overlapping(Exchanging):
         take_all_from_first(together, self._group, self.contribution.keeper.broadcast)
         gates = [self._gates[id(parameter)] for parameter in together]
 
-        def come() -> None:
+        def arrived() -> None:
             for gate in gates:
                 gate.waits = 0
 
-        self.contribution.keeper.tell(come)
+        self.contribution.keeper.tell(arrived)
         if self._recorder.spans.recording:
             size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in together)
             name, step = gates[0].name, self._recorder.step + 1

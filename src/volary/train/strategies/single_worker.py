@@ -28,7 +28,7 @@ class SingleWorker(Voting):
 
     def start(self, late: DeferredTensors) -> None:
         """Let `late` arrive at once: nobody has to be told."""
-        late.come()
+        late.on_arrival()
 
     def vote(self, vote: Vote) -> None:
         """Agree on the vote at once."""

@@ -95,8 +95,8 @@ def build_strategy(
 
 
 def _warn(recorder: Recorder, group: Group, state: StrategyState, text: str) -> None:
-    if text and group.leads and text not in state.told:
-        state.told.add(text)
+    if text and group.leads and text not in state.warned:
+        state.warned.add(text)
         recorder.event("warning", text=text)
 
 

@@ -29,15 +29,14 @@ class StrategyState:
 
     representations: by parameter, the name of the one that was chosen; empty before anything was. comparison: of the
     best, while it lasts. outer: the outer rule of local steps, the same on all ranks, with a state of its own.
-    averaging: of what it makes. told:
-    warnings, and parameters that had no gradient, which are not said again.
+    averaging: of what it makes. warned: warnings, and parameters that had no gradient, which are not said again.
     """
 
     def __init__(self, averaging: Averaging | None = None) -> None:
         self.representations: dict[str, str] = {}
         self.comparison: Comparison | None = None
         self.outer = WorkersOuterRule(averaging)
-        self.told: set[str] = set()
+        self.warned: set[str] = set()
         self._residuals: ResidualKeeper = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
 
     def follow(self, keeper: ResidualKeeper) -> None:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from volary.data.datasets.stream import Stream
 from volary.data.idle import refuse_idle_workers
+from volary.errors import BadInput, SettingError
+from volary.errors.raised import sentences_of
 from volary.exchange.choice.costs import step_s
 from volary.partition import ROOM
 from volary.session.fitting import PARTITION
 from volary.session.resolved import flow, plain_settings
+from volary.session.values.reference import name_of
 from volary.train.holding import layer_uses
 from volary.train.trying.rank_work import passes_s, work_of
 from volary.train.trying.worker_memory import WorkerMemory, memory_of
@@ -72,8 +75,10 @@ def predicted(
     session, workers = replace(model.session, strategy=strategy), strategy.workers
     batch, samples = session.data.batch_size, None if isinstance(model.samples, Stream) else len(model.samples)
     refuse_idle_workers(strategy.shares, batch, samples)
-    settled = replace(partition, **partition.planned(module, workers, model.some_inputs))  # type: ignore[type-var]
-    first = settled.part(module, 0, workers)
+    with sentences_of(f"network {name_of(session.network)!r}", SettingError):
+        planned = partition.planned(module, workers, model.some_inputs)
+        settled = replace(partition, **planned)  # type: ignore[type-var]
+        first = settled.part(module, 0, workers)
     parts = [replace(first, holdings=replace(first.holdings, rank=rank)) for rank in range(workers)]
     works = [work_of(session, module, part, graph) for part in parts]
     memories = [
@@ -101,7 +106,7 @@ def legal(model: Model, graph: dict[str, Any], activations_bytes: float, bytes_p
     for name, settings in _candidates(model.session.strategy.workers):
         try:
             yield predicted(model, ROOM.load(name)(**settings), graph, activations_bytes, bytes_per_s)
-        except Exception:  # settings that do not fit, or code that cannot be cut so: it is only looked at
+        except BadInput:  # settings that do not fit, or code that cannot be cut so: it is only looked at
             continue
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from volary.consistency.bsp import Bsp
 from volary.run.best import Best
 from volary.server.roster.plateau import plateau_rule
-from volary.train.data.rank_data import RankData
 from volary.train.lockstep.learning import Learning
 from volary.train.lockstep.lockstep import Lockstep
+from volary.train.lockstep.lockstep_data import LockstepData
 from volary.train.member.requests import RunRequests
 from volary.train.recording.histograms import Histograms
 from volary.train.state.progress import Progress
@@ -53,7 +53,7 @@ def assemble(
     session = model.session
     own = RankPart.joined(model, group)
     seed_all(session.train.seed + 1 + own.replicas.rank)
-    data = RankData(model, own.part.holdings.samples, group.bulletin, recorder)
+    data = LockstepData(model, own.part.holdings.samples, group.bulletin, recorder)
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
     consistency = session.strategy.consistency if group.size > 1 else Bsp()
     updates_locally, averaging = consistency.at(0, 0.0).updates, average_of(session, data.steps_per_epoch)
@@ -96,7 +96,7 @@ def assemble(
     return training(model, recorder, replica, lockstep, network, own.replicas.size, own.part)
 
 
-def _steps(model: Model, data: RankData, estimate: StepEstimate | None, workers: int) -> StepSettings:
+def _steps(model: Model, data: LockstepData, estimate: StepEstimate | None, workers: int) -> StepSettings:
     session = model.session
     return StepSettings(
         passes=session.train.accumulate,

@@ -66,7 +66,7 @@ def joined(
     Raises PeerLost, and RanksDiffer unless all have the same code.
     """
     place = member.place
-    store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, LAST_RESORT_S)
+    store = KeyedStore.at(member.host, member.port, member.directory.key(), member.attempt_id, LAST_RESORT_S)
     try:
         recorder.starting("meeting the other workers")
         recorder.enter("exchange")
@@ -96,7 +96,7 @@ def joined(
         store.close()
 
 
-def said_by_all(
+def gathered(
     member: Membership, recorder: Recorder, change: int, topic: str, value: Any, interrupting: Interrupting
 ) -> list[Any]:
     """Post a value before the group of this change of members meets, and read those of all its ranks, in their order.
@@ -104,7 +104,7 @@ def said_by_all(
     interrupting: as of `joined`. Raises VolaryError.
     """
     place, key = member.place, member.directory.key()
-    store = KeyedStore.at(member.host, member.port, key, member.server_life, LAST_RESORT_S)
+    store = KeyedStore.at(member.host, member.port, key, member.attempt_id, LAST_RESORT_S)
     with closing(store), interrupting(store.close):
         part = _part(change)
         bulletin = BoardBulletin(store, place.rank, place.world_size, place.attempt, part, recorder.waiting)
@@ -123,8 +123,8 @@ def admitted(
 
     leaving: whether this worker was asked to go. Raises PeerLost, and RanksDiffer unless all workers are alike.
     """
-    key, said = member.directory.key(), msgspec.to_builtins(hello)
-    connection = Connection.open(member.host, member.port, key, "roster", said, member.server_life, CONNECT_TIMEOUT_S)
+    key, plain = member.directory.key(), msgspec.to_builtins(hello)
+    connection = Connection.open(member.host, member.port, key, "roster", plain, member.attempt_id, CONNECT_TIMEOUT_S)
     with closing(RosterClient(connection, leaving)) as work:
         welcome = work.welcome()
         if welcome is not None:
@@ -138,7 +138,7 @@ def linked(strategy: Strategy, member: Membership, layout: Layout, work: RosterC
     key, hello = member.directory.key(), {"worker": member.place.rank}
 
     def connect(server: int, address: tuple[str, int]) -> Channel:
-        wanted = Credentials(key, member.server_life, server, strategy.security)
+        wanted = Credentials(key, member.attempt_id, server, strategy.security)
         channel: Channel = transport.connect(address, wanted, hello, CONNECT_TIMEOUT_S)
         return channel
 
@@ -155,7 +155,7 @@ def server_beside(member: Membership, strategy: Strategy) -> Iterator[None]:
     if strategy.exchange.servers != COLOCATED or place.rank >= strategy.workers:
         yield
         return
-    meeting = Meeting(member.host, member.port, place.attempt, member.server_life)
+    meeting = Meeting(member.host, member.port, place.attempt, member.attempt_id)
     assignment = Assignment(directory=member.directory.path, meeting=meeting)
     if member.remote is not None:
         assignment = replace(member.remote.assignment, job="")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.layer_group import PartGroup
     from volary.partition._base import Part
     from volary.session.spec import Session, Strategy
-    from volary.train.data.rank_data import RankData
+    from volary.train.lockstep.lockstep_data import LockstepData
     from volary.train.model import Model, TrainedNetwork
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
@@ -68,7 +68,7 @@ class RankPart:
         return cls(part, group, replicas, None if layers is None or layers.group.size == 1 else layers)
 
     def in_lockstep(
-        self, session: Session, recorder: Recorder, data: RankData, network: TrainedNetwork, replica: Voting
+        self, session: Session, recorder: Recorder, data: LockstepData, network: TrainedNetwork, replica: Voting
     ) -> LockstepRank:
         """What this rank trains with among ranks that keep step."""
         return LockstepRank(
@@ -117,9 +117,9 @@ class RankPart:
                 self.layers.waiting = recorder.waiting
             if update is not None:
                 update.hold_parts(self.part.holdings, self.layers)
-        if self.part.told and self.everyone.leads:
-            recorder.note(**self.part.told)
-            recorder.event("exchange", **self.part.told)
+        if self.part.notes and self.everyone.leads:
+            recorder.note(**self.part.notes)
+            recorder.event("exchange", **self.part.notes)
         own = build_strategy(
             strategy, self.part, recorder, self.replicas, update, state=state, steps=steps, early=early
         )

@@ -11,7 +11,7 @@ from volary.comm.control.errors import ConnectionLost
 from volary.errors import PeerLost
 from volary.run.launch.members import GroupMembers
 from volary.session.spec import Session
-from volary.train.worker.connect import said_by_all
+from volary.train.worker.connect import gathered
 
 if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
@@ -86,14 +86,14 @@ class Regrouping:
             return self._made(self._member, self._session, members, interrupting, lost, None)
         rank, kept = self._member.place.rank, self._kept
         own = NOTHING if kept is None else list(kept.newness)
-        said = said_by_all(self._placed(members, rank), self._recorder, members.number, "kept", own, interrupting)
-        newest = max(said)
-        if NOTHING in said:  # some have not trained yet, so that nobody has finished a step
+        kept_by_all = gathered(self._placed(members, rank), self._recorder, members.number, "kept", own, interrupting)
+        newest = max(kept_by_all)
+        if NOTHING in kept_by_all:  # some have not trained yet, so that nobody has finished a step
             self._kept = kept = None
         elif own != newest:
             self._kept = None  # the newer state comes over this one: should that break, it is neither
-        first = members.ranks[said.index(newest)]
-        if said[0] != newest:
+        first = members.ranks[kept_by_all.index(newest)]
+        if kept_by_all[0] != newest:
             others = (one for one in members.ranks if one != first)
             members = replace(members, ranks=(first, *others))
         placed = self._placed(members, rank)

@@ -14,7 +14,7 @@ from volary.train.served.by_roster import LearningSettings, SessionFlow
 from volary.train.served.layout import lay_out
 from volary.train.served.push_settings import PushSettings
 from volary.train.served.saver import RosterSaver
-from volary.train.served.worker_data import WorkerData
+from volary.train.served.served_data import ServedData
 from volary.train.state.rank_state import OPTIMIZER, PerWorkerState
 from volary.train.state.seeds import seed_all
 from volary.train.update.local import LocalUpdate
@@ -46,7 +46,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         model, _ = new_model(session, device, member, recorder)
         layout = lay_out(session, model.module)
         seed_all(session.train.seed + 1 + place.rank)
-        worker = _SessionWorker(member, recorder, device, model, layout, WorkerData(model, recorder))
+        worker = _SessionWorker(member, recorder, device, model, layout, ServedData(model, recorder))
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
         with admitted(member, worker.hello(), lambda: pulse.asked_to_end) as (work, welcome):
@@ -62,7 +62,7 @@ class _SessionWorker:
     device: torch.device
     model: Model
     layout: Layout
-    data: WorkerData
+    data: ServedData
 
     def hello(self) -> WorkerHello:
         """How it is known to the roster."""

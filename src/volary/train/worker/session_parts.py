@@ -119,13 +119,13 @@ class SessionParts:
         bulletin = self._saver.bulletin
         if self._holdings.leads:
             bulletin.post("goes on", {"step": kept.step, "due": kept.due, "saved": kept.saved})
-        said = bulletin.read("goes on", LEADER)
-        own = kept.own_at(said["step"])
+        posted_by_first = bulletin.read("goes on", LEADER)
+        own = kept.own_at(posted_by_first["step"])
         self._spread(parts, kept.alike if self._holdings.leads else None)
         self._restore_own([own], own)
-        self._saver.begun = self._saver.saved = said["saved"]
-        self._recorder.go_on_from(said["step"])
-        return _agreed(said["due"])
+        self._saver.begun = self._saver.saved = posted_by_first["saved"]
+        self._recorder.go_on_from(posted_by_first["step"])
+        return _agreed(posted_by_first["due"])
 
     def _parts_states(self) -> dict[str, Any]:
         return {name: part.state() for name, part in self._parts.items()}
@@ -201,12 +201,12 @@ class SessionParts:
             if name not in late:
                 parts[name].restore(put_together(plain, tensors))
 
-        def come() -> None:
+        def on_arrival() -> None:
             for name, tensors in late.items():
                 parts[name].restore(put_together(apart[name][0], tensors))
 
         sent = [tensor for _, tensors in apart.values() for tensor in tensors if not holdings.apart]
-        self.late = DeferredTensors(sent, come, shares=self._scattered is not None)
+        self.late = DeferredTensors(sent, on_arrival, shares=self._scattered is not None)
 
     def _shared(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
         """What all ranks hold alike; of what servers wrote, as much as they know of it."""

@@ -52,7 +52,7 @@ class Weighing:
     def __init__(self, recorder: Recorder, apart: Callable[[], Group]) -> None:
         self._recorder, self._apart = recorder, apart
         self._group: Group | None = None
-        self._told_empty = False
+        self._warned_empty = False
 
     def __call__(self, count: float) -> Weighed:
         """Add up what counts of a batch on all workers. Raises PeerLost."""
@@ -62,8 +62,8 @@ class Weighing:
 
     def _tell_empty(self) -> None:
         """Say once that a batch learns from nothing."""
-        if not self._told_empty and self._recorder.leads:
-            self._told_empty = True
+        if not self._warned_empty and self._recorder.leads:
+            self._warned_empty = True
             self._recorder.event("warning", text="worker.weigh was given 0 by all workers: their gradients are zero")
 
 

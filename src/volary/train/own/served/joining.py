@@ -77,7 +77,7 @@ class LoopJoining:
         """Servers and all other workers begin with the network of rank 0, and these with its order of samples."""
         member, settings, module = self.member, self.model.settings, self.model.module
         key = member.directory.key()
-        with closing(KeyedStore.at(member.host, member.port, key, member.server_life, LAST_RESORT_S)) as board:
+        with closing(KeyedStore.at(member.host, member.port, key, member.attempt_id, LAST_RESORT_S)) as board:
             if member.place.leads:
                 begins = self.portions.begin()
                 write_network(member.directory.path, module, settings, samples, plan, begins)

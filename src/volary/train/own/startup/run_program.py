@@ -73,10 +73,10 @@ def _judge(ended: SystemExit, called: str) -> None:
     """Raise ProgramEnded unless it ended well, after it had begun."""
     begun = init.begun() is not None
     if ended.code is None or isinstance(ended.code, int):
-        status, said = ended.code or 0, ""
+        status, words = ended.code or 0, ""
     else:
-        status, said = 1, f": {ended.code}"
+        status, words = 1, f": {ended.code}"
     if begun and not status:
         return
     before = "" if begun else " before it called volary.init(), so there is no run"
-    raise ProgramEnded(f"{called} ended with status {status}{before}{said}", status, begun=begun) from ended
+    raise ProgramEnded(f"{called} ended with status {status}{before}{words}", status, begun=begun) from ended

@@ -82,12 +82,12 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _told(save: Any) -> Any:
     @functools.wraps(save)
-    def told(obj: Any, f: Any, *positional: Any, **named: Any) -> Any:
+    def watching(obj: Any, f: Any, *positional: Any, **named: Any) -> Any:
         if _watching is not None and isinstance(f, str | bytes | os.PathLike):
             _watching.writes(f)
         return save(obj, f, *positional, **named)
 
-    return told
+    return watching
 
 
 def _is_nobodys(path: Path) -> bool:

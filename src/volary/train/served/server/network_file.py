@@ -72,7 +72,7 @@ def write_network(
         trained = parameters[name].requires_grad if name in parameters else None
         described.append(_Tensor(name, list(lies.shape), list(lies.stride()), trained))
         values[name] = in_memory_order(torch.empty_like(lies, device="cpu").copy_(tensor))
-    said = LoopNetwork(
+    header = LoopNetwork(
         modules,
         [name for name, part in named_modules(module) if id(part) in linear],
         described,
@@ -81,21 +81,21 @@ def write_network(
         list(plan),
         order,
     )
-    data = save(values, {_HEADER: json.dumps(msgspec.to_builtins(said))})
+    data = save(values, {_HEADER: json.dumps(msgspec.to_builtins(header))})
     replace_file(Disk(), folder / FILE, data)
 
 
 def read_network(folder: Path) -> tuple[nn.Module, LoopNetwork]:
     """The network's tensors in modules of the same names, which compute nothing, and what is said of them."""
     with safe_open(folder / FILE, framework="pt") as file:
-        said = msgspec.convert(json.loads(file.metadata()[_HEADER]), LoopNetwork)
+        header = msgspec.convert(json.loads(file.metadata()[_HEADER]), LoopNetwork)
         whole = nn.Module()
-        for name in said.modules:
-            _put(whole, name, _layer() if name in said.linear else nn.Module())
-        for one in said.tensors:
+        for name in header.modules:
+            _put(whole, name, _layer() if name in header.linear else nn.Module())
+        for one in header.tensors:
             values = file.get_tensor(one.name).as_strided(one.shape, one.stride)
             _hold(whole, one, values)
-    return whole, said
+    return whole, header
 
 
 def _layer() -> nn.Linear:
@@ -121,11 +121,11 @@ def _hold(whole: nn.Module, one: _Tensor, values: Tensor) -> None:
 
 def load_values(module: nn.Module, folder: Path) -> LoopNetwork:
     """Let a worker's network have the values in the file; the rest of it. Raises BadInput if they do not fit."""
-    found, said = read_network(folder)
+    found, header = read_network(folder)
     theirs = weights_of(found)
     with torch.no_grad():
         for name, tensor in weights_of(module).items():
             if name not in theirs or theirs[name].shape != tensor.shape:
                 raise BadInput(f"{name} is not what it is on the run's first worker")
             tensor.copy_(theirs[name])
-    return said
+    return header

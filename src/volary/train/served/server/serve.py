@@ -44,11 +44,11 @@ def serve(
     directory: RunDirectory,
     number: int,
     meet: tuple[str, int],
-    life: str,
+    attempt_id: str,
     address: str,
     remote: RemoteDirectory | None = None,
 ) -> None:
-    """Be server `number` of the run whose server, of this `life`, is at `meet`, until the run ends.
+    """Be server `number` of the run whose server, of this `attempt_id`, is at `meet`, until the run ends.
 
     address: of this machine, to listen for workers on. remote: the run's own directory, if this machine does not see
     it.
@@ -61,7 +61,7 @@ def serve(
     network = None if session is None else network_of_session(session)
     strategy = Script.read(directory.session).strategy if session is None else session.strategy
     allow_connections(4 * strategy.processes)  # others may join
-    own = Credentials(directory.key(), life, number, strategy.security)
+    own = Credentials(directory.key(), attempt_id, number, strategy.security)
     with _Listener(strategy, own, address) as listener, _joined(own, meet, listener) as connection:
         reports = Reports(connection)
         try:
@@ -132,6 +132,6 @@ class _Listener:
 def _joined(own: Credentials, meet: tuple[str, int], listener: _Listener) -> Iterator[Connection]:
     """Be known to the roster for a while."""
     hello = encoded(ServerHello(own.server, *listener.address, os.getpid()))
-    connection = Connection.open(*meet, own.key, "roster", hello, own.life, CONNECT_TIMEOUT_S)
+    connection = Connection.open(*meet, own.key, "roster", hello, own.attempt_id, CONNECT_TIMEOUT_S)
     with connection:
         yield connection

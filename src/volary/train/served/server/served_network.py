@@ -94,7 +94,7 @@ def awaited_network(
 
     Raises SettingError if it is cut otherwise here than on workers.
     """
-    with closing(KeyedStore.at(*meet, own.key, own.life)) as board:
+    with closing(KeyedStore.at(*meet, own.key, own.attempt_id)) as board:
         while not board.check([HERE]):
             if isinstance(message := hearing.next(), End):  # in between the roster answers beats
                 return None
@@ -102,13 +102,13 @@ def awaited_network(
                 hearing.put_back(message)
                 break  # the run has begun
     spare_the_compiler()
-    module, said = read_network(directory.path)
-    elementwise = said.optimizer.elementwise
-    layout = cut_network(strategy, module, said.samples, elementwise=elementwise)
-    if describe(layout.plans, layout.chunk_mb) != said.plan:
+    module, header = read_network(directory.path)
+    elementwise = header.optimizer.elementwise
+    layout = cut_network(strategy, module, header.samples, elementwise=elementwise)
+    if describe(layout.plans, layout.chunk_mb) != header.plan:
         raise SettingError("this network's gradients are cut otherwise on servers than on workers: please report it")
     local = strategy.consistency.pushes is Push.DIFFERENCE
-    updating, outer = None if local else said.optimizer, outer_updating(strategy.consistency)
+    updating, outer = None if local else header.optimizer, outer_updating(strategy.consistency)
     return ServedNetwork(module, layout, updating, outer, None, _pulls(strategy), RateChanges())
 
 

@@ -81,7 +81,7 @@ class Fragment(Exchanging):
         """Start the exchange: all workers have the same of the fragment now, as the network has it."""
         self.contribution.pushed.begin()
         self.contribution.start(
-            votes_first=True, heard=self._hear, apply=None, travelled=self._moved, applied=lambda *_: None
+            votes_first=True, voted=self._take_votes, apply=None, travelled=self._moved, applied=lambda *_: None
         )
 
     def vote(self, vote: Vote) -> None:

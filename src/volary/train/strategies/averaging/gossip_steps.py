@@ -67,7 +67,7 @@ class GossipSteps(Exchanging):
         share_now(list(self._module.parameters()), late, self._group, self.contribution.keeper.broadcast)
         self.take_own()
         self.contribution.start(
-            votes_first=True, heard=self._hear, apply=None, travelled=self._moved, applied=lambda *_: None
+            votes_first=True, voted=self._take_votes, apply=None, travelled=self._moved, applied=lambda *_: None
         )
 
     def begin(self, task: LearnTask) -> None:

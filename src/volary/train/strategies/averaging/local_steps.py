@@ -58,7 +58,7 @@ class LocalSteps(Exchanging):
         """Start the exchange, and give all ranks what rank 0 has."""
         share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.keeper.broadcast)
         self.contribution.start(
-            votes_first=True, heard=self._hear, apply=None, travelled=self._moved, applied=lambda *_: None
+            votes_first=True, voted=self._take_votes, apply=None, travelled=self._moved, applied=lambda *_: None
         )
 
     @torch.no_grad()

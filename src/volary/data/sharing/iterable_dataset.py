@@ -12,7 +12,7 @@ from volary.data.sharing.among import STAND_IN, Among, BatchShare, begin_epoch, 
 from volary.sharding.samples import SampleShare
 
 
-class SharedStream:
+class SharedIterableDataset:
     """See `volary.data.sharing.among.SharedData`. The stream must not divide itself among workers."""
 
     def __init__(self, loader: Any, among: Among) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from volary.server.roster.state import Outcome
 
 
-class Presence:
+class Attendance:
     """Knows the members of a run, and whether it can continue without those that are gone.
 
     elastic: it can do with any number of workers. restored: the step of the checkpoint that it resumes from, and how

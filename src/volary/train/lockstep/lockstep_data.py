@@ -54,7 +54,7 @@ class ValidationBatches:
         self._seen(samples)
 
 
-class RankData:
+class LockstepData:
     """A session's data for one rank, of which it has a `share`.
 
     bulletin: of all ranks of the run. steps, steps_per_epoch: the run's length and that of an epoch, as the feed counts

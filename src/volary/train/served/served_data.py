@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
 
 
-class WorkerData:
+class ServedData:
     """A session's data on one worker. validation: None if nothing is evaluated. clock: of learning rates.
 
     called: what to call the sample with a number, in a sentence.
