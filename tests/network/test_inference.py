@@ -41,8 +41,17 @@ class ReadsAnother(nn.Module):
         return self.parts(x) + self.parts[0](x)
 
 
-def test_a_network_that_uses_its_layers_in_another_way_stays_as_it_is():
-    module = ReadsAnother().eval()
-    assert for_inference(module, torch.randn(3, 2, 9, 9)) is module
+def test_a_network_that_uses_its_layers_in_another_way_keeps_them():
+    module, inputs = ReadsAnother().eval(), torch.randn(3, 2, 9, 9)
+    quicker = for_inference(module, inputs)
+    assert norms(quicker) == 1
+    torch.testing.assert_close(quicker(inputs), module(inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_convolutions_of_images_have_their_channels_last_and_a_network_without_any_stays_as_it_is():
+    module, inputs = nn.Sequential(nn.Conv2d(2, 8, 3), nn.MaxPool2d(2)).eval(), torch.randn(3, 2, 9, 9)
+    quicker = for_inference(module, inputs)
+    assert quicker(inputs).is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(quicker(inputs), module(inputs), rtol=1e-4, atol=1e-5)
     plain = nn.Sequential(nn.Linear(4, 2)).eval()
     assert for_inference(plain, torch.randn(3, 4)) is plain

@@ -19,15 +19,20 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 @pytest.fixture
-def said_by(spark: None) -> Callable[[str], Any]:
-    """Runs a program's text in a process of its own; what it prints last, as JSON."""
+def said_by(spark: None) -> Callable[..., Any]:
+    """Runs a program's text in a process of its own, for 380 s at most; what it prints last, as JSON."""
 
-    def run(program: str) -> Any:
+    def run(program: str, at_most_s: float = 380) -> Any:
         Path("program.py").write_text(program)
         variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ["PYTHONPATH"]])}
         variables |= {"PYSPARK_PYTHON": sys.executable}
         ended = subprocess.run(
-            [sys.executable, "program.py"], env=variables, capture_output=True, text=True, timeout=380, check=False
+            [sys.executable, "program.py"],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=at_most_s,
+            check=False,
         )
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout.splitlines()[-1])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 TASKS = 2
+AT_MOST_S = 1000  # of three runs on a busy machine
 SESSION = f"""\
 network: net.py:Net
 data: {{batch_size: 256, source: digits}}
@@ -86,11 +87,12 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.timeout(AT_MOST_S + 20)
 @pytest.mark.slow  # starts a cluster of Spark's, and three runs
 def test_jobs_of_short_tasks_train_as_one_process_to_rounding_and_a_killed_task_alone_runs_again(said_by):
     Path("session.yaml").write_text(SESSION)
     Path("net.py").write_text(NET)
-    said = said_by(PROGRAM)
+    said = said_by(PROGRAM, at_most_s=AT_MOST_S)
     again = [name for name in said["seen"] if not name.endswith("-0")]
     assert (len(said["seen"]), len(again)) == (4 * TASKS + 1, 1)
     assert again[0].removesuffix("-1") + "-0" in said["seen"]

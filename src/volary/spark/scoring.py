@@ -86,9 +86,9 @@ class Scoring:
         while first < len(batch):
             size = sizes.size
             rows = inputs(first, size)
-            began_s = time.perf_counter()
+            began_s = time.process_time()  # what else an executor's machine computes decides nothing
             parts.append(self.values(rows))
-            sizes.took(len(rows), time.perf_counter() - began_s)
+            sizes.took(len(rows), time.process_time() - began_s)
             first += size
         made = []
         for name, shape in self.shapes.items():

@@ -1,4 +1,4 @@
-"""A network that computes outputs alone, quicker: batch norms are part of the convolutions before them."""
+"""A network that computes outputs alone, quicker: batch norms in the convolutions before them, channels last."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def for_inference(module: nn.Module, inputs: Tensor, kept: Container[str] = ()) 
     """A copy of a network in evaluation mode that gives the same to rounding, on `inputs` (n, ...) at least.
 
     Where a `Sequential` has a convolution and then a batch norm, these two are one (as in Jacob et al., CVPR 2018,
-    section 3.2), and images are stored with their channels last. kept: names of layers whose own outputs are wanted.
-    The module itself if it has no such pair, or its code does not let it be changed so.
+    section 3.2), and images are stored with their channels last, which convolutions and pooling go over in one piece.
+    kept: names of layers whose own outputs are wanted. The module itself if it has neither such a pair nor convolutions
+    of images, or its code does not let it be changed so.
     """
     found: nn.Module = copy.deepcopy(module)
-    if not _fold(found, kept):
+    if not _fold(found, kept) and not any(isinstance(part, nn.Conv2d) for part in found.modules()):
         return module
     found.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     found.register_forward_pre_hook(lambda _, given: tuple(map(_channels_last, given)))
