@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from volary.jobs.entry import entry_of
+from volary.jobs.memory import keep_bytes
 from volary.jobs.settings import settings_file
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
@@ -23,6 +24,7 @@ SESSION = "network: lenet\ndata: {source: digits, batch_size: 16}\n"
 def submit(volary: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     """`submit("a", "--priority", 5)`: a run of that name in a queue of the test's own, held."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     Path("session.yaml").write_text(SESSION)
     return lambda name, *options: volary("submit", "session.yaml", f"run.name={name}", "--hold", *options)
 
@@ -42,6 +44,15 @@ def test_a_run_that_is_submitted_is_there_at_once_and_listed_with_why_it_waits(s
     ]
     assert volary("runs").out.splitlines()[1].split()[:2] == ["a", "queued"]
     assert "queued" in volary("show", "a").out
+
+
+def test_a_run_asks_for_the_memory_that_an_earlier_one_of_its_session_took_or_as_it_is_told(submit):
+    submit("a")
+    keep_bytes(RunDirectory("runs/a").session.read_text(), 999 << 20)
+    submit("b", "train.seed=7")
+    submit("c", "--memory", "1gb")
+    assert [entry_of(RunDirectory(f"runs/{name}")).demand.memory_bytes for name in "bc"] == [999 << 20, 10**9]
+    assert entry_of(RunDirectory("runs/c")).asked_bytes == 10**9
 
 
 def test_the_queue_is_changed_by_its_verbs(submit, volary):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from volary.errors import SettingError
-from volary.run.machine.memory import available_bytes, judge
+from volary.run.machine.memory import available_bytes, held_bytes, judge
 
 MIB = 1 << 20
 
@@ -63,6 +64,18 @@ MACHINE = {"proc/meminfo": "MemTotal: 4096 kB\nMemAvailable:  2048 kB\nSwapFree:
 )
 def test_the_least_that_machine_and_groups_leave_is_available(files, left):
     assert available_bytes(system(MACHINE | files)) == left
+
+
+def test_what_a_process_and_all_below_it_hold_is_counted_and_what_they_share_once():
+    def process(pid: int, pss_kib: int, children: str) -> dict[str, str]:
+        rollup = (
+            f"55cdb000-7ffe000 ---p 00000000 00:00 0  [rollup]\nRss:  9000 kB\nPss:  {pss_kib} kB\nPss_Anon: 1 kB\n"
+        )
+        return {f"proc/{pid}/smaps_rollup": rollup, f"proc/{pid}/task/{pid}/children": children}
+
+    assert held_bytes(10, system(process(10, 100, "11 12 ") | process(11, 20, "") | process(12, 3, ""))) == 123 << 10
+    assert held_bytes(13, system({})) is None
+    assert (held_bytes(os.getpid()) or 0) > MIB
 
 
 def test_this_machine_says_what_it_has():

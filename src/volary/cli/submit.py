@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--after", multiple=True, metavar="RUN", help="Start when RUN has finished; may be repeated.")
 @click.option("--cores", type=int, help="Cores of this machine; default: one for each worker.")
 @click.option("--gpus", type=int, help="GPUs of this machine; default: one for each worker that computes on one.")
-@click.option("--memory", metavar="SIZE", help="Memory that it takes, as 8gb; default: what workers take at least.")
+@click.option("--memory", metavar="SIZE", help="Memory that it takes, as 8gb; default: what earlier runs of it took.")
 @click.option("--time", metavar="TIME", help="It ends within that, as 2h: then it may fill a gap.")
 @click.option("--retries", type=int, default=3, show_default=True, help="Times that it is tried again after a loss.")
 @click.option("--hold", is_flag=True, help="It does not start until `volary queue release`.")

@@ -9,6 +9,8 @@ import msgspec
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
 
+GIB = 1 << 30
+
 
 class Demand(msgspec.Struct, frozen=True):
     """What a run takes of a machine, or what is left of one. gpus: how many of them."""
@@ -53,9 +55,8 @@ class Capacity(msgspec.Struct, frozen=True):
         if demand.gpus > len(self.gpus):
             return f"needs {demand.gpus} GPUs, and this machine has {len(self.gpus)}"
         if demand.memory_bytes > self.memory_bytes:
-            gib = 1 << 30
-            there = self.memory_bytes / gib
-            return f"needs {demand.memory_bytes / gib:.1f} GiB of memory, and this machine has {there:.1f}"
+            there = self.memory_bytes / GIB
+            return f"needs {demand.memory_bytes / GIB:.1f} GiB of memory, and this machine has {there:.1f}"
         return ""
 
 
@@ -74,7 +75,8 @@ class QueueEntry(msgspec.Struct, frozen=True):
     not asked for by its user, so that it waits again. cancelled: it leaves the queue once it has stopped. fills: it was
     started before one that waited longer, for a gap. boot, started_s, attempt, pid: of its newest start: of which boot
     of the machine, when since that, the run's newest attempt before, and its driver (0: none is known). overrides: of
-    its settings, as it is resumed, until it has begun.
+    its settings, as it is resumed, until it has begun. asked_bytes: the memory that its user said it takes; used_bytes:
+    what it was seen to take; its demand is never less.
     """
 
     run: str
@@ -97,6 +99,8 @@ class QueueEntry(msgspec.Struct, frozen=True):
     folder: str = "."
     python: str = ""
     overrides: tuple[str, ...] = ()
+    asked_bytes: int | None = None
+    used_bytes: int = 0
 
     @property
     def order(self) -> tuple[int, float]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
 from volary.errors import RunError, VolaryError
-from volary.jobs.entry import Capacity, QueueEntry
+from volary.jobs.entry import GIB, Capacity, QueueEntry
+from volary.jobs.memory import keep_bytes, known_bytes
 from volary.jobs.runner import How, Moment
 from volary.jobs.table import QueueTable
 from volary.monitor.digest import Follower
@@ -26,7 +27,7 @@ from volary.run.lock import RunLock, is_held
 from volary.run.machine import clock
 from volary.run.machine.cores import cores_here, on_cores
 from volary.run.machine.gpus import BY_BUS, VISIBLE, gpus_here
-from volary.run.machine.memory import total_bytes
+from volary.run.machine.memory import held_bytes, total_bytes
 from volary.run.resuming import is_resumable
 
 DRIVER = ["-m", "volary.driver.job"]
@@ -117,6 +118,20 @@ class RunMachinery:
         self._children.append(child)
         return child.pid
 
+    def used_bytes(self, entry: QueueEntry) -> int:
+        return (held_bytes(entry.pid) or 0) if entry.pid else 0
+
+    def keep_used(self, entry: QueueEntry, how: How) -> None:
+        directory, used = RunDirectory(entry.run), entry.used_bytes
+        with suppress(OSError, UnicodeDecodeError):  # a folder that has gone, a disk that is full: nothing is lost
+            session = directory.session.read_text(encoding="utf-8")
+            known = 0 if how == "finished" else known_bytes(session) or 0  # else it may have taken more
+            if used > known:
+                keep_bytes(session, used)
+        if entry.asked_bytes is not None and used > entry.asked_bytes:
+            text = f"it took {used / GIB:.2f} GiB of memory, and was to take {entry.asked_bytes / GIB:.2f} at most"
+            _tell(directory, lambda journal: journal.event("warning", text=text))
+
     def ask_to_stop(self, entry: QueueEntry) -> None:
         directory = RunDirectory(entry.run)
         with suppress(RunError):  # it has not begun: asked again at the next look
@@ -164,9 +179,13 @@ def note_refused(directory: RunDirectory, attempt: int, error: VolaryError) -> N
 
 
 def _note(directory: RunDirectory, **facts: object) -> None:
+    _tell(directory, lambda journal: journal.note(state="failed", ended_at=time.time(), **facts))
+
+
+def _tell(directory: RunDirectory, write: Callable[[Journal], None]) -> None:
     with suppress(VolaryError), closing(Journal(directory.database)) as journal:  # what cannot be written is left
         journal.continue_attempt()
-        journal.note(state="failed", ended_at=time.time(), **facts)
+        write(journal)
 
 
 def _lock(directory: RunDirectory) -> Path:

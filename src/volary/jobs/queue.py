@@ -106,6 +106,7 @@ class LocalQueue:
             folder=str(Path.cwd()),
             python=sys.executable,
             overrides=tuple(overrides),
+            asked_bytes=None if asked.memory is None else demand.memory_bytes,
         )
         note_job(directory, QueuedJob(LOCAL, entry.run, attempt))
         with self._table() as table:

@@ -80,6 +80,14 @@ class Machinery(Protocol):
         """Start a driver of the run, unless one is alive; its process. Raises VolaryError if that cannot be."""
         ...
 
+    def used_bytes(self, entry: QueueEntry) -> int:
+        """The memory that the run takes now; 0 if that is not known."""
+        ...
+
+    def keep_used(self, entry: QueueEntry, how: How) -> None:
+        """Keep for later runs what it took, which has ended so, and write into its directory if it asked for less."""
+        ...
+
     def ask_to_stop(self, entry: QueueEntry) -> None:
         """Ask the driver to end after its step; asked again and again until it has."""
         ...
@@ -131,8 +139,12 @@ class QueueRunner:
         if entry.state == "waiting":
             if entry.cancelled or not self._machinery.exists(entry):
                 self._table.remove(entry.run)
-        elif not self._machinery.is_alive(entry):
+        elif self._machinery.is_alive(entry):
+            if (used := self._machinery.used_bytes(entry)) > entry.used_bytes:
+                self._table.change(entry.run, lambda now: _using(now, used))
+        else:
             how = self._machinery.how_ended(entry)
+            self._machinery.keep_used(entry, how)
             if (again := after_end(entry, how, moment.boot)) is None:
                 self._leave(entry, how)
             elif self._table.change(entry.run, lambda now: after_end(now, how, moment.boot)):
@@ -171,6 +183,12 @@ class QueueRunner:
             return
         self._table.change(entry.run, lambda now: msgspec.structs.replace(now, pid=pid))
         self._note(f"{entry.run} started on cores {', '.join(map(str, entry.given.cores if entry.given else ()))}")
+
+
+def _using(entry: QueueEntry, used_bytes: int) -> QueueEntry:
+    memory_bytes = max(entry.demand.memory_bytes, used_bytes)
+    demand = msgspec.structs.replace(entry.demand, memory_bytes=memory_bytes)
+    return msgspec.structs.replace(entry, used_bytes=used_bytes, demand=demand)
 
 
 def _stopping(entry: QueueEntry) -> QueueEntry | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from volary.jobs.entry import Capacity, Demand, Given, QueueEntry
+from volary.jobs.entry import GIB, Capacity, Demand, Given, QueueEntry
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _lacking(demand: Demand, room: Demand) -> str:
         if count > free:
             found.append(f"{count - free} of {_many(count, noun)}" if free > 0 else _many(count, noun))
     if demand.memory_bytes > room.memory_bytes:
-        found.append(f"{demand.memory_bytes / (1 << 30):.1f} GiB of memory")
+        found.append(f"{demand.memory_bytes / GIB:.1f} GiB of memory")
     return " and ".join(found) or "its turn"
 
 

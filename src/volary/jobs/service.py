@@ -10,10 +10,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from volary.errors import RunError, VolaryError
+from volary.jobs.entry import QueueEntry
 from volary.jobs.machinery import RunMachinery
 from volary.jobs.runner import QueueRunner
 from volary.jobs.table import QueueTable
@@ -83,11 +85,19 @@ def _until_idle(table: QueueTable, lock: RunLock) -> bool:
         if table.left_idle(lock.release):
             return True
         entries = [one for one in table.entries() if one.state != "waiting"]
-        most_s = ASK_S if any(one.state == "stopping" for one in entries) else LOOK_ANYWAY_S
+        most_s = _next_look_s(entries, machinery.moment().now_s)
         until = time.monotonic() + most_s
         while time.monotonic() < until and version == table.version() and all(map(machinery.is_alive, entries)):
             time.sleep(LOOK_S)
     return False
+
+
+def _next_look_s(underway: Sequence[QueueEntry], now_s: float) -> float:
+    """Rarer and rarer after a start: what a short run takes of memory is seen, too."""
+    if any(one.state == "stopping" for one in underway):
+        return ASK_S
+    youngest_s = min((now_s - one.started_s for one in underway), default=LOOK_ANYWAY_S)
+    return min(LOOK_ANYWAY_S, max(ASK_S, youngest_s))
 
 
 def _note(line: str) -> None:

@@ -54,7 +54,11 @@ def settings_in(path: Path) -> dict[str, str]:
 
     Raises OSError and ValueError.
     """
-    text = path.read_text(encoding="utf-8")
+    return settings_in_text(path.read_text(encoding="utf-8"))
+
+
+def settings_in_text(text: str) -> dict[str, str]:
+    """As `settings_in`, of the text of such a file."""
     found: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for line in text.splitlines():

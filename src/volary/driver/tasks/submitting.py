@@ -13,6 +13,7 @@ from volary.errors import BadInput, VolaryError
 from volary.jobs.asked import QueueRequest
 from volary.jobs.entry import Demand
 from volary.jobs.machinery import capacity_here
+from volary.jobs.memory import known_bytes
 from volary.jobs.queue import LocalQueue
 from volary.jobs.settings import queues_all_runs
 from volary.run.directory import RunDirectory, discard
@@ -67,7 +68,7 @@ def _demand(task: Task, asked: QueueRequest) -> Demand:
     workers = task.strategy.workers if isinstance(task.engine, LocalEngine) else 1  # else they are elsewhere
     device = task.device if isinstance(task, Script) else task.train.device
     on_gpus = device == "cuda" or (device == "auto" and workers <= len(here.gpus))
-    demand = asked.demand(workers, len(here.cores), int(on_gpus))
+    demand = asked.demand(workers, len(here.cores), int(on_gpus), known_bytes(task.to_yaml()))
     if refusal := here.refusal(demand):
         raise BadInput(f"the run {refusal}; accepted: what this machine has")
     return demand

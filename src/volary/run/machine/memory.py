@@ -41,6 +41,22 @@ def total_bytes(system: Path = Path("/")) -> int | None:
     return min(found) if found else None
 
 
+def held_bytes(pid: int, system: Path = Path("/")) -> int | None:
+    """Memory that a process and all below it hold: what several have counts once, divided among them (PSS).
+
+    None where the system does not say.
+    """
+    found, waiting = None, [pid]
+    while waiting:
+        process = system / "proc" / str(waiting.pop())
+        with contextlib.suppress(OSError):
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+        held = _facts(process / "smaps_rollup").get("Pss")
+        found = found if held is None else (found or 0) + 1024 * held
+    return found
+
+
 def judge(needed: int, available: int | None, words: str, accepted: str) -> str | None:
     """A sentence if memory is tight. words: what needs it. Raises SettingError if it clearly does not fit."""
     if available is None or needed <= FITS * available:
