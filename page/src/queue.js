@@ -14,6 +14,7 @@ export function Queue() {
   const [changed, change] = useState(0);
   const [said, say] = useState("");
   const moved = useRef(null); // the button that was pressed: its row gets another place, and it keeps the keyboard
+  const dragged = useRef(null);
   const { data, error } = useAnswer("queue", {}, `${tick} ${changed}`);
   useEffect(() => { document.title = "Queue – Volary"; }, []);
   useEffect(() => { moved.current?.focus(); moved.current = null; }, [data]);
@@ -22,7 +23,21 @@ export function Queue() {
     say("");
     return act(name, { run: run.id }, body).catch((refused) => say(refused.message)).finally(() => change((count) => count + 1));
   };
-  const move = (run, up) => (event) => { moved.current = event.currentTarget; tell(run, "move", { up }); };
+  const move = {
+    by: (run, by) => (event) => { moved.current = event.currentTarget; tell(run, "move", { by }); },
+    // what is dragged takes the place of a run of its priority that it is dropped on
+    drag: (run) => {
+      const fits = () => dragged.current && dragged.current.id !== run.id && dragged.current.priority === run.priority;
+      const among = ({ id }) => data.runs.filter((one) => one.state === "waiting" && one.priority === run.priority).findIndex((one) => one.id === id); // it may have been read anew meanwhile
+      return {
+        draggable: true,
+        onDragStart: (event) => { dragged.current = run; event.dataTransfer.effectAllowed = "move"; },
+        onDragOver: (event) => { if (fits()) event.preventDefault(); },
+        onDrop: (event) => { event.preventDefault(); if (fits()) tell(dragged.current, "move", { by: among(run) - among(dragged.current) }); },
+        onDragEnd: () => { dragged.current = null; },
+      };
+    },
+  };
   const here = data.runs.filter((run) => run.state !== "waiting");
   const waiting = data.runs.filter((run) => run.state === "waiting");
   const job = (run) => html`<${Job} key=${run.name + run.id} run=${run} starts=${data.starts} tell=${tell} move=${run.state === "waiting" ? move : null} />`;
@@ -60,17 +75,17 @@ function Machine({ data, here }) {
     <div class="shares">${here.map((run) => html`<span><i class="dot" style=${{ background: colour(run) }}></i>${run.name}</span>`)}${here.length === 0 && "nothing runs"}</div>`;
 }
 
-// move: gives what a button does, up or down; null: it does not wait.
+// move: gives what a button does, and what makes it draggable; null: it does not wait.
 function Job({ run, starts, tell, move }) {
   const why = [run.reason, run.starts_in_s && `about ${duration(run.starts_in_s).replace(/ 0 s$/, "")}`].filter(Boolean).join("; ");
   const change = (event) => { if (event.target.value !== "" && event.target.validity.valid) tell(run, "priority", { value: event.target.valueAsNumber }); };
   const button = (word, name) => html`<button type="button" aria-label=${`${word} ${run.name}`} onClick=${() => tell(run, name)}>${word}</button>`;
-  return html`<li data-run=${run.name}>
+  return html`<li data-run=${run.name} ...${move && starts && run.id !== null ? move.drag(run) : {}}>
     <div><p>${run.id === null ? html`${run.name} <span class="quiet">in another folder</span>` : html`<a href=${`#/run/${run.id}`}>${run.id}</a>`} <${State} state=${run.held && run.state === "waiting" ? "held" : run.state} /> ${why !== "held" && why}</p>
       <p class="quiet">${takes(run)}${!(starts && run.id !== null) && `, priority ${run.priority}`}</p></div>
     ${starts && run.id !== null && html`<div class="tools">
       <label>priority <input type="number" step="1" min="-1000000" max="1000000" aria-label=${`priority of ${run.name}`} value=${run.priority} onChange=${change} /></label>
-      ${move && html`<button type="button" aria-label=${`move ${run.name} up`} onClick=${move(run, true)}>↑</button><button type="button" aria-label=${`move ${run.name} down`} onClick=${move(run, false)}>↓</button>`}
+      ${move && html`<button type="button" aria-label=${`move ${run.name} up`} onClick=${move.by(run, -1)}>↑</button><button type="button" aria-label=${`move ${run.name} down`} onClick=${move.by(run, 1)}>↓</button>`}
       ${run.held ? button("Release", "release") : button("Hold", "hold")}
       ${button("Cancel", "cancel")}
     </div>`}

@@ -71,13 +71,21 @@ def test_runs_change_places_with_their_neighbours_of_the_same_priority():
     for name in "abc":
         queued(name)
     queued("first", priority=5)
-    tell("move", "c", up=True)
+    tell("move", "c", by=-1)
     assert waiting() == ["first", "a", "c", "b"]
-    tell("move", "a", up=False)
+    tell("move", "a", by=1)
     assert waiting() == ["first", "c", "a", "b"]
-    for end, up in (("c", True), ("b", False), ("first", False)):
-        tell("move", end, up=up)
+    for end, by in (("c", -1), ("b", 1), ("first", 1)):
+        tell("move", end, by=by)
     assert waiting() == ["first", "c", "a", "b"]
+
+
+def test_a_run_is_moved_by_several_places_and_to_an_end_at_most():
+    for name in "abcd":
+        queued(name)
+    for name, by, order in (("d", -2, "adbc"), ("a", 2, "dbac"), ("d", 9, "bacd"), ("c", -9, "cbad"), ("b", 0, "cbad")):
+        tell("move", name, by=by)
+        assert waiting() == list(order)
 
 
 def test_a_run_is_held_given_a_priority_and_taken_out():
@@ -89,7 +97,7 @@ def test_a_run_is_held_given_a_priority_and_taken_out():
     assert waiting() == ["a"]
     running("here", (0,))
     with pytest.raises(BadInput, match="here is running; accepted: one that waits"):
-        tell("move", "here", up=True)
+        tell("move", "here", by=-1)
     for body in ({"value": "high"}, {"value": 1 << 40}, {}):
         with pytest.raises(BadInput, match="priority: "):
             tell("priority", "a", **body)
@@ -112,6 +120,10 @@ def test_the_queue_is_changed_in_the_browser(page):
         page.get_by_role("button", name="move c up").press("Enter")
         expect(names).to_have_text(["a", "c", "b"])
         expect(page.get_by_role("button", name="move c up")).to_be_focused()
+        page.locator("li[data-run=b]").drag_to(page.locator("li[data-run=a]"))
+        expect(names).to_have_text(["b", "a", "c"])
+        page.locator("li[data-run=b]").drag_to(page.locator("li[data-run=c]"))
+        expect(names).to_have_text(["a", "c", "b"])
         page.get_by_label("priority of b").fill("2")
         page.get_by_label("priority of b").press("Enter")
         expect(names).to_have_text(["b", "a", "c"])

@@ -146,8 +146,8 @@ class LocalQueue:
             table.change(run, lambda entry: msgspec.structs.replace(entry, place=place))
             ensure_runner(table)
 
-    def move_by_one(self, run: str, *, up: bool) -> None:
-        """Let one that waits change places with the next of its priority that does; the first and the last stay.
+    def move_by(self, run: str, places: int) -> None:
+        """Move one that waits by so many places among those of its priority that do: up if negative, to an end at most.
 
         Raises RunError, BadInput.
         """
@@ -157,9 +157,14 @@ class LocalQueue:
         if mine.state != "waiting":
             raise BadInput(f"{shown(run)} is {mine.state}; accepted: one that waits")
         order = [one.run for one in waiting]
-        at = order.index(run) - up  # of the two that change places, the first
-        if 0 <= at < len(order) - 1:
-            self.move(order[at + 1], order[at])
+        at = order.index(run)
+        to = max(0, min(len(order) - 1, at + places))
+        if to < at:
+            self.move(run, order[to])
+        elif to > at and to + 1 < len(order):
+            self.move(run, order[to + 1])
+        elif to > at:
+            self._change(run, lambda entry: msgspec.structs.replace(entry, place=waiting[-1].place + 1))
 
     def runs(self) -> set[str]:
         """The paths of all runs of the queue, which is carried out."""

@@ -54,9 +54,9 @@ class Priority(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Move(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a run of the queue moves by one place: up, or down."""
+    """By how many places a run of the queue moves: up if negative."""
 
-    up: bool
+    by: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
 
 
 ACTIONS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
@@ -77,7 +77,7 @@ STARTS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
     "hold": lambda directory, _: LocalQueue().hold(str(directory.path)),
     "release": lambda directory, _: LocalQueue().release(str(directory.path)),
     "cancel": lambda directory, _: LocalQueue().cancel(str(directory.path)),
-    "move": lambda directory, body: LocalQueue().move_by_one(str(directory.path), up=parsed(body, Move, "move").up),
+    "move": lambda directory, body: LocalQueue().move_by(str(directory.path), parsed(body, Move, "move").by),
     "priority": lambda directory, body: LocalQueue().set_priority(
         str(directory.path), parsed(body, Priority, "priority").value
     ),
