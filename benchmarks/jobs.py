@@ -8,7 +8,9 @@ of a run to the first step of the one that waits for its core, beyond what `vola
 first step; the median of 3 (--quick: 1), against 1 s. `preempt`: steps that a run of 1,600 steps (--quick: 400)
 computes more than once, as it gives way 4 times to a run of higher priority; against the 91 that are published for Ray
 Train with checkpoints that are written when an instance is about to be taken away (ViT-B/16, 8 workers, 4 preemptions
-of 1,600 steps, github.com/ray-project/ray/pull/65047). All in a queue of its own, and in a temporary folder.
+of 1,600 steps, github.com/ray-project/ray/pull/65047). `sweep-8`: seconds of `volary sweep --at-once auto` with 8 runs,
+against eight `volary train` commands, of which `xargs -P` keeps as many alive as there are cores; the median of 3 pairs
+(--quick: 1). All in a queue of its own, and in a temporary folder.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ def main() -> None:
         "queue-1000": _queue_1000,
         "start": _start,
         "preempt": _preempt,
+        "sweep-8": _sweep_8,
     }
     options = arguments(__doc__, list(rows))
     found = []
@@ -138,6 +141,27 @@ def _preempt(options: Options) -> Row:
     wasted = sum(stopped) - sum(resumed)
     assert len(stopped) == len(resumed) == 4
     return Row("preempt", wasted, "steps", "Ray Train, as published", 91, wasted / 91, "at most 0", "lower")
+
+
+def _sweep_8(options: Options) -> Row:
+    rates = [f"optimizer.lr=0.0{number}" for number in range(1, 9)]
+    values = ",".join(rate.removeprefix("optimizer.lr=") for rate in rates)
+    ours = [*VOLARY, "sweep", "session.yaml", f"optimizer.lr={values}", "--at-once", "auto"]
+    theirs = ["xargs", "-P", str(len(cores_here())), "-I", "RATE", *VOLARY, "train", "session.yaml", "RATE", "--quiet"]
+    pairs = []
+    for _ in range(1 if options.quick else 3):
+        queued, commands = _seconds(ours), _seconds(theirs, "\n".join(rates))
+        print(f"  sweep-8: {queued:.1f} s through the queue, {commands:.1f} s by xargs")
+        pairs.append((queued, commands))
+    took, other = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
+    ratio = statistics.median(one / two for one, two in pairs)
+    return Row("sweep-8", took, "s", "xargs -P", other, ratio, "at most 1.0", "lower")
+
+
+def _seconds(command: list[str], said: str = "") -> float:
+    began = time.perf_counter()
+    subprocess.run(command, input=said, text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - began
 
 
 def _until_idle() -> None:
