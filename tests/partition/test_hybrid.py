@@ -148,6 +148,109 @@ def test_settings_that_are_none_are_refused(settings):
         ROOM.load("hybrid")(**settings)
 
 
+def sub_batches(scheme: int | None) -> Session:
+    """With a layer behind the ones that are cut that is not. 31 samples: the epoch's last batch has one."""
+    partition = {"name": "hybrid", "scheme": scheme, "layers": FULLY_CONNECTED, "updates": "sub_batch"}
+    network = {"name": session("AlexNetLike").network.reference}
+    one = of(
+        network, {**IMAGES, "samples": 31}, RULES["sgd"] | {"lr": 0.01}, {"partition": partition} if scheme else {}
+    )
+    return replace(one, train=replace(one.train, steps=5))
+
+
+FULLY_CONNECTED = ["classifier.0", "classifier.2"]
+
+
+def learn_sub_batches(rank: int, world_size: int) -> dict[int, Trained]:
+    return {scheme: trained(rank, world_size, sub_batches(scheme), f"sub {scheme}", disk=Quick()) for scheme in (2, 3)}
+
+
+def by_the_paper(scheme: int, ranks: int) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """Krizhevsky 2014, "Variable batch size": convolutions learn from the batch, fully connected layers from each
+    sub-batch, which passes them forward and backward before the next one. Parameters, and the batches' losses.
+    """
+    it = made(0, 1, sub_batches(None), "paper", disk=Quick())
+    network, losses = it.flow.module, list[float]()
+    cut = [one for name in FULLY_CONNECTED for one in network.get_submodule(name).parameters()]
+    others = [one for one in network.parameters() if all(one is not other for other in cut)]
+    often, once = (torch.optim.SGD(one, 0.01, momentum=0.9, weight_decay=0.01) for one in (cut, others))
+    for _ in range(5):
+        batch = next(it.coordinator.data.feed)
+        count = len(batch.inputs)
+        shares = [torch.arange(count)[rank::ranks] for rank in range(ranks)]
+        split = [share.tensor_split(min(ranks, max(1, len(share)))) for share in shares]
+        parts = [
+            torch.cat([torch.arange(0), *(one[turn] for one in split if turn < len(one))]) for turn in range(ranks)
+        ]
+        features, loss_of_all = network.features(batch.inputs.double()), 0.0
+        given = features.detach().requires_grad_()
+        for rows in shares if scheme == 2 else parts:
+            if len(rows):
+                loss = nn.functional.cross_entropy(network.classifier(given[rows]), batch.targets[rows])
+                (loss * len(rows) / count).backward()
+                for one in cut:
+                    one.grad *= count / len(rows)  # the mean over the sub-batch
+                often.step()
+                often.zero_grad()
+                loss_of_all += float(loss.detach()) * len(rows) / count
+        features.backward(given.grad)
+        once.step()
+        once.zero_grad()
+        losses.append(loss_of_all)
+    return dict(network.named_parameters()), losses
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_updates_once_a_sub_batch_are_those_of_the_paper(workers, ranks, tmp_path, monkeypatch):
+    everyone = workers(ranks, learn_sub_batches)
+    monkeypatch.chdir(tmp_path)
+    for scheme in (2, 3):
+        parameters, losses = by_the_paper(scheme, ranks)
+        for rank, found in enumerate(everyone):
+            own = blocks(sub_batches(scheme), rank, ranks)
+            assert found[scheme].losses == pytest.approx(losses, abs=1e-9)
+            for name, values in parameters.items():
+                wanted = own[name].taken_from(values) if name in own else values
+                torch.testing.assert_close(found[scheme].parameters[name], wanted.detach(), rtol=0, atol=1e-9)
+            assert not found[scheme].events("warning")
+
+
+def resume_sub_batches(rank: int, world_size: int) -> list[Trained]:
+    trained(rank, world_size, sub_batches(3), "halves", disk=Quick(), until=lambda step: step == 2)
+    return [trained(rank, world_size, sub_batches(3), name, disk=Quick()) for name in ("halves", "whole")]
+
+
+@pytest.mark.slow
+def test_a_run_that_updates_once_a_sub_batch_resumes_bit_for_bit(workers):
+    for resumed, whole in workers(2, resume_sub_batches):
+        assert len(resumed.rows) == 3
+        assert all(torch.equal(resumed.parameters[name], values) for name, values in whole.parameters.items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "said"),
+    [
+        ({"scheme": 1}, {}, "updates: is sub_batch, and scheme 1 hands over all batches at once; accepted: scheme 2"),
+        ({}, {"train": {"clip_norm": 1.0}}, "train.clip_norm is 1, and with partition.updates=sub_batch layers that"),
+        ({}, {"train": {"on_nonfinite": "skip"}}, "train.on_nonfinite is skip, and with partition.updates=sub_batch"),
+        ({}, {"train": {"average": "ema"}}, "train.average is ema, and with partition.updates=sub_batch"),
+        ({"mesh": True}, {}, "axes gives hybrid updates=sub_batch, with which replicas would differ; accepted"),
+    ],
+)
+def test_what_does_not_go_with_updates_once_a_sub_batch_is_refused(settings, more, said):
+    mesh, own = settings.get("mesh"), {"updates": "sub_batch", "scheme": settings.get("scheme", 2)}
+    axes = {"name": "mesh", "axes": {"data": 2, "hybrid": {"workers": 2, **own}}}
+    with pytest.raises(SettingError, match=said):
+        session("Exact", strategy={"workers": 4, "partition": axes if mesh else {"name": "hybrid", **own}}, **more)
+
+
+def test_a_frozen_layer_that_is_cut_takes_no_updates_once_a_sub_batch():
+    layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    layers[1].bias.requires_grad_(False)
+    with pytest.raises(SettingError, match=r"updates is sub_batch, and 1.bias is frozen, of a layer that is cut"):
+        ROOM.load("hybrid")(scheme=2, updates="sub_batch").part(layers, 0, 2)
+
+
 def test_a_network_without_fully_connected_layers_is_refused():
     with pytest.raises(
         SettingError, match="the network has no fully connected layer with a weight of its own; accepted"

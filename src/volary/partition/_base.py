@@ -71,6 +71,10 @@ class Passes(Protocol):
         """Add these to the parameters' own, as a backward pass does that ends with them."""
         ...
 
+    def update(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
+        """Update these parameters, which no other rank updates, by these gradients now; scale: a factor of them."""
+        ...
+
     @property
     def share(self) -> float:
         """Of the contribution's loss, the factor of this batch's or micro-batch's."""

@@ -46,6 +46,11 @@ class TwoAxes(Partition):
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise SettingError(f"axes gives {name} {count!r} workers; accepted: a whole number from 1")
         self._inside.mesh(1)
+        if self._replicas > 1 and "one update" in self._inside.lacks:
+            raise SettingError(
+                "axes gives hybrid updates=sub_batch, with which replicas would differ; accepted: updates=batch, or "
+                "partition=hybrid"
+            )
 
     @property
     def needs(self) -> Sequence[Any]:

@@ -24,14 +24,16 @@ Trait = Literal[
     "steps together",
     "shares",
     "own loop",
+    "one update",
 ]
 """versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
 changes. gradient norm: the norm of all is known before one does. all sums: each worker has those of all gradients.
 all parameters: each worker has them between two steps. wire: values travel. peers: workers send to each other. process
 group: they are in one of torch. steps together: all workers share each batch. shares: a value may be kept by one worker
-alone. own loop: a loop of one's own trains so."""
+alone. own loop: a loop of one's own trains so. one update: all values change together, once a step."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION = (Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition"))
+AVERAGES = Choice("volary.train.averages")
 OPTIMIZER, SCHEDULE = (Choice(f"volary.train.{room}") for room in ("optimizers", "schedules"))
 
 
@@ -180,6 +182,8 @@ def of_session(session: Session) -> Iterator[Need]:
     if train.precision == "fp16":  # an update is left out if any gradient overflowed
         yield Need("train.precision", train.precision, "whole gradient", "fp32 or bf16")
         yield Need("train.precision", train.precision, "all sums", "fp32 or bf16")
+    if train.on_nonfinite == "skip":
+        yield Need("train.on_nonfinite", "skip", "one update", "stop, or partition.updates=batch")
     yield from _of_average(session)
     if session.strategy.recover == "memory":
         _fit_recovery(session)
@@ -277,6 +281,9 @@ def _synchronised(train: Train, strategy: Strategy) -> Iterator[Need]:
 
 
 def _of_average(session: Session) -> Iterator[Need]:
+    name = AVERAGES.name_of(type(session.train.average))
+    if name != "none":
+        yield Need("train.average", name, "one update", "none, or partition.updates=batch")
     if session.train.average.evaluate:
         for trait in ("all sums", "steps together"):
             yield Need("train.average.evaluate", "true", trait, "false, and `volary evaluate RUN --average`")

@@ -157,6 +157,9 @@ class _Passes:
         self.it.recorder.enter("backward")
         torch.autograd.backward(list(gradients), list(gradients.values()))
 
+    def update(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
+        self.it.replica.update_own(gradients, scale)
+
     def backward(self, loss: Tensor) -> None:
         self.it.recorder.enter("backward")
         self.it.precision.backward(loss, self.part.weight)  # a bucket leaves the moment its gradients exist

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from volary.run.database.traffic import added
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from volary.exchange._base import Keeper
     from volary.exchange.gradients.bucket import ParameterGate
@@ -61,6 +61,13 @@ class Replica(Protocol):
     def update(self) -> None:
         """Update this worker's own parameters with its own gradients, between two pushes."""
         ...
+
+    def update_own(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
+        """Update these parameters, which no other worker updates, by these gradients; scale: a factor of them.
+
+        Raises AssertionError with strategies whose parameters change once a step.
+        """
+        raise AssertionError("with this strategy parameters change once a step")
 
     def await_all(self) -> None:
         """Wait until all parameters are as new as the contribution at hand wants them, on this worker. Raises PeerLost.

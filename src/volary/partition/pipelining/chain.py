@@ -111,13 +111,16 @@ class Chain:
         return repr(next(before[one] for one in behind if one in before))
 
 
-def chain_of(module: nn.Module) -> Chain:
-    """Find the chain of `module`, which takes one tensor. Raises SettingError if its code cannot be followed."""
+def chain_of(module: nn.Module, partition: str = "pipeline") -> Chain:
+    """Find the chain of `module`, which takes one tensor.
+
+    partition: which needs it. Raises SettingError if its code cannot be followed.
+    """
     tracing = _Tracing()
     graph = tracing.graph(module)
     if graph is None or len([node for node in graph.nodes if node.op == "placeholder"]) != 1:
         raise SettingError(
-            f"partition=pipeline: the code of {type(module).__name__}.forward cannot be followed layer by layer; "
+            f"partition={partition}: the code of {type(module).__name__}.forward cannot be followed layer by layer; "
             "accepted: torch.nn.Sequential, or a forward of one tensor, without conditions that depend on it or on "
             "self.training"
         )

@@ -16,7 +16,7 @@ from volary.train.agreement.votes import Vote
 from volary.train.replica import Voting
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from volary.comm.groups.group import Group
     from volary.comm.groups.layer_group import PartGroup
@@ -62,6 +62,9 @@ class InParts(Voting):
 
     def update(self) -> None:
         self._whole.update()
+
+    def update_own(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
+        self._whole.update_own(gradients, scale)
 
     def vote(self, vote: Vote) -> None:
         """Vote as the replica does: as its first worker, but ending if any of them is to end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -162,6 +162,9 @@ class ServedReplica:
         if self._update is not None:
             self._update.step()
             self._contributions.updated()
+
+    def update_own(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
+        raise AssertionError("servers update all parameters")
 
     def step(self, oldest: int, share: float) -> None:
         """Backward is over: the contribution is complete, and what the next is computed with is on its way.

@@ -10,7 +10,9 @@ from volary.train.agreement.votes import Agreed, Vote
 from volary.train.strategies.exchanging import Exchanging
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
+
+    from torch import Tensor, nn
 
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.contributions import PushedGradients
@@ -41,6 +43,12 @@ class AfterBackward(Exchanging):
         self.contribution.start(
             votes_first=False, voted=self._take_votes, apply=None, travelled=self._travelled, applied=_nothing
         )
+
+    def update_own(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
+        assert self._update is not None
+        for parameter, gradient in gradients.items():
+            parameter.grad = gradient
+        self._update.apply(self._recorder.step, scale)
 
     def vote(self, vote: Vote) -> None:
         """Keep the vote for the last gradients: only then this rank knows what it has."""
