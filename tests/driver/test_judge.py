@@ -87,6 +87,14 @@ def lines(error: VolaryError) -> list[str]:
     return error.told.splitlines()
 
 
+def test_worker_that_has_a_part_of_the_network_is_named_with_it(directory):
+    watch = watched()
+    watch.on_beat(1, WorkerBeat(step=8, phase="exchange", progress=2, part="stage 2 of 3"))
+    message = str(verdict_of(directory, watch, [Exited(1, -9, 9)]))
+    named = "rank 1 (host h, process 101, stage 2 of 3) was killed by SIGKILL"
+    assert message.startswith(f"{named}; last step 8, in exchange by its last heartbeat\n"), message
+
+
 def test_launcher_that_was_killed_is_the_cause_although_workers_stopped_in_order(directory):
     stopped = [said(rank, "stopped") for rank in range(2)]
     error = verdict_of(directory, watched(), [], *stopped, launcher=mpirun(directory, -9))

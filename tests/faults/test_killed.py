@@ -67,17 +67,48 @@ def test_killed_worker_that_keeps_a_share_is_named_and_resume_completes_the_run(
 
 
 @pytest.mark.slow  # a worker that keeps shares is killed above
-@pytest.mark.parametrize("partition", ["tensor", "hybrid"])
-def test_killed_worker_that_holds_parts_of_layers_is_named_and_resume_completes_the_run(launch, partition):
+@pytest.mark.parametrize(
+    ("partition", "part"),
+    [
+        ("tensor", "part 2 of 2 of cut layers"),
+        ("hybrid", "part 2 of 2 of cut layers"),
+        ("{name: sharded, level: 3}", "share 2 of 2"),
+    ],
+)
+def test_killed_worker_that_holds_a_part_is_named_with_it_and_resume_completes_the_run(launch, partition, part):
     run = launch("train", session(steps=STEPS, pace_s=0.02), f"strategy.partition={partition}")
     run.wait_for_step(25)
     run.kill(rank=1)
     ended = run.ended(at_most_s=5)
     assert ended.status == 4
-    assert "rank 1 " in ended.err.splitlines()[0] and " was killed by SIGKILL" in ended.err.splitlines()[0]
+    assert re.match(rf"rank 1 \(.*, {part}\) was killed by SIGKILL; last step \d+, in ", ended.err), ended.err
     again = launch("resume", "it")
     assert again.ended().status == 0, again.text()
     assert state(run.directory) == "finished"
+
+
+CHAIN = (
+    "network={layers: [{linear: {outputs: 32}}, relu, {linear: {outputs: 32}}, relu, {linear: {outputs: 16}}, relu, \
+{linear: {outputs: classes}}]}"
+)
+
+
+@pytest.mark.slow  # a worker of a replica is killed, and one is stopped, in ordinary tests
+@pytest.mark.parametrize(
+    ("schedule", "how", "said"),
+    [
+        ("1f1b", signal.SIGKILL, r"stage 2 of 2\) was killed by SIGKILL; last step \d+, in "),
+        ("interleaved", signal.SIGSTOP, r"stages 2 and 4 of 4\) has been silent for \d+ s.*; last step \d+, in "),
+    ],
+)
+def test_worker_that_is_killed_or_stopped_in_a_pipeline_is_named_with_its_stages(launch, schedule, how, said):
+    partition = f"strategy.partition={{name: pipeline, micro_batches: 2, schedule: {schedule}}}"
+    run = launch("train", session(suspect_after_s=1, give_up_after_s=2.5), CHAIN, partition)
+    run.wait_for_step(25)
+    run.kill(rank=1, number=how)
+    ended = run.ended(at_most_s=10)
+    assert ended.status == 4
+    assert re.match(rf"rank 1 \(host \S+, process \d+, {said}", ended.err), ended.err
 
 
 @pytest.mark.slow  # trains twice; replicas that are equal are above

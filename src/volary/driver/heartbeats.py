@@ -200,8 +200,9 @@ class HeartbeatService:
     def _warn_of(self, suspect: LostWorker) -> None:
         worker = self.watch.workers[suspect.rank]
         stack = worker.stack if suspect.kind == "stuck" else ""
+        part = f", {worker.part}" if worker.part else ""
         at = f"; it is at {where}" if (where := place(stack)) else ""
-        data = {"reason": f"rank {suspect.rank} (host {worker.host}) {suspect.sentence}{at}"}
+        data = {"reason": f"rank {suspect.rank} (host {worker.host}{part}) {suspect.sentence}{at}"}
         self._event("suspect", suspect.rank, worker.step, data | ({"stack": stack} if stack else {}))
 
     def _go_on(self, now: float) -> Iterator[tuple[int, Any]]:

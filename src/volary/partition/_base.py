@@ -106,6 +106,7 @@ class LayerUse:
 class Part:
     """What one rank runs. holdings: who keeps which values of the trained parameters of `module`, and of what is cut.
 
+    place: which part of the network this rank has, in words, for whoever reads that it is lost; empty: all of it.
     notes: how values travel between parts (`route`), and when parameters are updated (`update`), in words; empty: as
     the exchange says.
 
@@ -134,6 +135,7 @@ class Part:
     alive: float = 1.0
     join: Callable[[Group], PartGroup] | None = None
     learn: Callable[[Passes], bool] = whole_batch
+    place: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
     at_once: str = ""
     frees_gradients: bool = False

@@ -80,6 +80,7 @@ class Hybrid(Partition):
         part = Part(
             module,
             holdings,
+            place=f"part {rank + 1} of {ranks} of cut layers",
             join=partial(cut_outputs, module, list(names), holdings, self.scheme if self.updates == "batch" else 1),
             absent=partial(take_part, module, list(names)),
             passes_bytes=partial(passed_by_hybrid, module, list(names), ranks),

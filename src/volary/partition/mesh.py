@@ -95,7 +95,9 @@ class TwoAxes(Partition):
         def passes_bytes(uses: Mapping[str, LayerUse], samples: float) -> float:
             return own.passes_bytes(uses, samples / self._replicas)
 
-        return replace(own, holdings=own.holdings.repeated(self._replicas, replica), passes_bytes=passes_bytes)
+        held = own.holdings.repeated(self._replicas, replica)
+        where = f"{own.place} of replica {replica + 1}" if own.place else ""
+        return replace(own, holdings=held, passes_bytes=passes_bytes, place=where)
 
     @property
     def _replicas(self) -> int:

@@ -86,6 +86,7 @@ class PipelineStages(Partition):
         narrow = self.hand_over if self.hand_over != "exact" else ""
         network = StagedNetwork(plan, schedule, micro_batches, narrow)
         table = timetable(schedule, ranks, micro_batches)
+        own = [str(number + 1) for number in range(rank, stages, ranks)]
         notes = {
             "route": f"between stages, of which the next ones begin with {', '.join(plan.names)}",
             "update": f"once {micro_batches} micro-batches have passed; workers wait {table.bubble:.0%} or more",
@@ -98,6 +99,7 @@ class PipelineStages(Partition):
             alive=table.alive,
             join=network.join,
             learn=network.learn,
+            place=f"stage{'s' * (len(own) > 1)} {' and '.join(own)} of {stages}",
             notes=notes if plan.names else {},
             at_once="stages add up their gradients until all micro-batches have passed",
         )

@@ -61,7 +61,8 @@ class Sharded(Partition):
                         keepers[Range(part.name, part.start + start, part.start + end)] = (owner,)
                 at += part.size
         holdings = Holdings(rank, self.mesh(ranks), keepers)
-        return Part(module, holdings, frees_gradients=self.level >= 2, frees_parameters=self.level == 3)
+        place = f"share {rank + 1} of {ranks}"
+        return Part(module, holdings, place=place, frees_gradients=self.level >= 2, frees_parameters=self.level == 3)
 
 
 def _units(sizes: Mapping[str, int]) -> Iterator[list[Range]]:

@@ -83,6 +83,7 @@ class TensorCut(Partition):
         return Part(
             module,
             holdings,
+            place=f"part {rank + 1} of {ranks} of cut layers",
             passes_bytes=partial(passed_by_tensor, module, plan, ranks, self.hand_over != "exact"),
             join=partial(cut_network, module, plan, holdings, self.hand_over if self.hand_over != "exact" else ""),
         )

@@ -263,7 +263,7 @@ def _left_early(watch: FailureDetector, exits: Sequence[Exited], verdicts: Mappi
 
 def _who_left(watch: FailureDetector, lost: LostWorker) -> str:
     worker = watch.workers[lost.rank]
-    return f"rank {lost.rank} (host {worker.host}, process {worker.pid}) {lost.sentence}"
+    return f"rank {lost.rank}{worker.who} {lost.sentence}"
 
 
 def _lost_message(
@@ -274,8 +274,6 @@ def _lost_message(
     verdicts: Mapping[int, Verdict],
 ) -> str:
     worker = watch.workers[lost.rank]
-    process = f", process {worker.pid}" if worker.pid else ""
-    who = f" (host {worker.host}{process})" if worker.host else ""
     others = [more for more in watch.lost if more.rank != lost.rank]
     # one that died with the first is a consequence, unless the run went on without it
     also = [more for more in others if more.kind != "died" or watch.workers[more.rank].dismissed]
@@ -283,7 +281,7 @@ def _lost_message(
     stack = worker.stack if lost.kind == "stuck" else ""
     told = stack.splitlines()[-TAIL_LINES:] or tail(_log_of(directory, lost.rank))
     lines = [
-        f"rank {lost.rank}{who} {_what_happened(lost, exits, verdicts)}; {_how_far(worker)}",
+        f"rank {lost.rank}{worker.who} {_what_happened(lost, exits, verdicts)}; {_how_far(worker)}",
         *indented(told),
         *(f"  rank {more.rank} {more.sentence}" for more in also),
         *_consequences(watch, verdicts, {lost.rank, *(more.rank for more in also)}),

@@ -65,9 +65,9 @@ class WorkerBeat(msgspec.Struct):
 
     progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). events: what else
     it reports. carries: its connections have moved bytes since the last one, though it made no progress. call: which
-    call of the user's has all workers wait for each other, `worker.mean` say; empty in a step. bye: its own account of
-    its end, with the last beat. stack: what its threads are in, if it was asked. number: from 1 on; a beat that may not
-    have come is said again.
+    call of the user's has all workers wait for each other, `worker.mean` say; empty in a step. part: of the network,
+    that it has, in words. bye: its own account of its end, with the last beat. stack: what its threads are in, if it
+    was asked. number: from 1 on; a beat that may not have come is said again.
     """
 
     step: int
@@ -79,6 +79,7 @@ class WorkerBeat(msgspec.Struct):
     stack: str = ""
     number: int = 0
     call: str = ""
+    part: str = ""
     carries: bool = False
 
 
@@ -126,6 +127,7 @@ class WorkerStatus:
     step: int = 0
     phase: str = STARTING
     call: str = ""
+    part: str = ""
     progress: int = -1
     done: int = 0
     last_beat_at: float = 0.0
@@ -141,6 +143,12 @@ class WorkerStatus:
     worked_at: float | None = None
     dismissed: bool = False
     harmless_s: dict[Kind, float] = field(default_factory=dict)
+
+    @property
+    def who(self) -> str:
+        """Behind its rank in a sentence: where it is, and which part of a network it has; empty: not known."""
+        known = [f"host {self.host}", f"process {self.pid}" if self.pid else "", self.part]
+        return f" ({', '.join(filter(None, known))})" if self.host else ""
 
     @property
     def still_since(self) -> float:
@@ -179,6 +187,7 @@ class WorkerStatus:
             self.moved_at = now_s
             self.stack, self.asked_at = "", None  # of a standstill that is over
         self.step, self.phase, self.call, self.progress = beat.step, beat.phase, beat.call, beat.progress
+        self.part = beat.part
         self.done += len(beat.rows)
         self.goodbye = beat.bye
         self.stack = beat.stack or self.stack

@@ -186,6 +186,7 @@ class Pulse:
                 "step": recorder.step,
                 "phase": recorder.phase,
                 "call": recorder.call,
+                "part": recorder.part,
                 "progress": recorder.progress,
                 "carries": self._carries,
                 **recorder.take(ending="bye" in more),

@@ -23,6 +23,7 @@ class Recorder:
 
     place: of this worker in the group that trains, which is another than its rank once a worker before it was lost.
     phase: what the worker is in; in "exchange" and "idle" it waits for others, and they never for it.
+    part: of the network, that this worker has, in words; empty: all of it.
     call: of the user's, in which all workers wait for each other just now, `worker.mean` say; empty in a step.
     progress: grows with every change of phase, and as what is waited for comes.
     spans: what happened within steps, of those that are recorded in full; other threads add to it too.
@@ -35,7 +36,7 @@ class Recorder:
         self.rank = self.place = rank
         self.step = 0
         self.phase = "starting"
-        self.call = ""
+        self.part = self.call = ""
         self.progress = 0
         self.since = time.perf_counter()
         self.step_s = 0.0

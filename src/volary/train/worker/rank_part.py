@@ -112,6 +112,7 @@ class RankPart:
 
         update, early: as of that.
         """
+        recorder.part = self.part.place
         if self.layers is not None:
             if isinstance(self.layers, LayerGroup):
                 self.layers.waiting = recorder.waiting
