@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Ssp(Consistency):
-    """Whoever reads sees all updates that are older than `staleness` steps, and waits only for those."""
+    """A reader sees all updates that are older than `staleness` steps, and waits only for those."""
 
     staleness: int = 3  # steps by which the fastest worker may lead the slowest; 0 equals bsp
     needs_server = True

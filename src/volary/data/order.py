@@ -135,7 +135,7 @@ class Windows:
 class Bucketed:
     """Another order, of which in every `WINDOW_BATCHES` batches the samples are sorted by length and dealt out anew.
 
-    The batches of such a window are permuted. Those that fill no batch come last in the epoch, whatever their length.
+    The batches of such a window are permuted. Samples that fill no batch come last in the epoch, whatever their length.
     lengths: of each sample, (n,).
     """
 

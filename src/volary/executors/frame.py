@@ -45,14 +45,14 @@ class HandedFrames:
 
     @classmethod
     def found(cls) -> HandedFrames | None:
-        """Those of this process's environment, if there are any."""
+        """The settings of this process's environment, if there are any."""
         if FRAME not in os.environ:
             return None
         return cls.read(os.environ[FRAME])
 
     @classmethod
     def read(cls, words: str) -> HandedFrames:
-        """Those of a variable's words."""
+        """The settings in a variable's words."""
         settings = json.loads(words)
         return cls(**settings | {"layout": ColumnLayout(**settings["layout"])})
 

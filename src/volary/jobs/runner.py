@@ -61,7 +61,7 @@ class Machinery(Protocol):
         ...
 
     def unsaved(self, entries: Iterable[QueueEntry]) -> set[str]:
-        """Those of the entries that run and that would begin anew if they were stopped."""
+        """The running entries that would begin anew if they were stopped."""
         ...
 
     def is_alive(self, entry: QueueEntry) -> bool:

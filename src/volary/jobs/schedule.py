@@ -139,7 +139,7 @@ class _Scheduling:
         self._soon += entry.demand
 
     def _victims(self, entry: QueueEntry) -> list[QueueEntry]:
-        """Who gives way to it: of the least priority, then the youngest; none if that is not enough."""
+        """The entries that give way to it: of the least priority, then the youngest; none if that is not enough."""
         able = [one for one in self._running if one.run not in self._unsaved]
         able = [one for one in able if one.priority < entry.priority or (one.fills and one.order > entry.order)]
         able.sort(key=lambda one: (one.priority, -one.started_s, -one.place))

@@ -1,7 +1,7 @@
 """The runner of a queue as a process: `python -m volary.jobs.service FOLDER` detaches itself, and ends when it is idle.
 
-Whoever adds to the queue starts one, unless its lock is held. It may be killed at any time: drivers outlive it, and the
-next one goes on.
+A process that adds to the queue starts one, unless its lock is held. It may be killed at any time: drivers outlive it,
+and the next one goes on.
 """
 
 from __future__ import annotations

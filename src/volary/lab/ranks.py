@@ -120,7 +120,7 @@ class Ranks:
     def part(self, look: Callable[[], bool], within_s: float) -> None:
         """Let ranks end that somebody else has asked to, until `look` says that nobody has anything to say any more.
 
-        Those that are still there then, or when this is interrupted, have no other grace.
+        Ranks that are still there then, or when this is interrupted, have no other grace.
         """
         self._grace_s = 0.0
         deadline = time.monotonic() + within_s

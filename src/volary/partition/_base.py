@@ -32,7 +32,7 @@ class Passes(Protocol):
     def cut(self, count: int) -> Sequence[Passes]:
         """Cut the batch into so many micro-batches, as equal as they can be; fewer if it has fewer samples.
 
-        Those in which something counts, each with its share in what the batch counts.
+        The parts in which something counts, each with its share in what the batch counts.
         """
         ...
 
@@ -43,12 +43,12 @@ class Passes(Protocol):
 
     @property
     def targets(self) -> Tensor:
-        """What the network is to give for them, (count, ...)."""
+        """The targets of the network's outputs, (count, ...)."""
         ...
 
     @property
     def criterion(self) -> Criterion:
-        """What makes the loss of outputs and targets."""
+        """The function that makes the loss of outputs and targets."""
         ...
 
     def waiting(self) -> AbstractContextManager[None]:
@@ -56,11 +56,11 @@ class Passes(Protocol):
         ...
 
     def through(self, module: nn.Module, x: Tensor) -> Tensor:
-        """What `module`, a part of the network, makes of `x`, of any shape, computed as precisely as is set."""
+        """Pass `x`, of any shape, through `module`, a part of the network, computed as precisely as is set."""
         ...
 
     def turn_back(self) -> None:
-        """What this rank computes from now on is a backward pass, until something goes `through` a module again."""
+        """From now on this rank computes a backward pass, until something goes `through` a module again."""
         ...
 
     def loss_of(self, output: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,7 +143,7 @@ class Part:
 
     @property
     def scattered(self) -> Holdings | None:
-        """Who keeps what, if no rank has memory for all parameters; None: each has all."""
+        """The map of who keeps what, if no rank has memory for all parameters; None: each has all."""
         return self.holdings if self.frees_parameters and self.holdings.in_shares else None
 
 

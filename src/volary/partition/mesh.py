@@ -87,7 +87,9 @@ class TwoAxes(Partition):
         return {"axes": {name: settings if name != DATA else given for name, given in self.axes.items()}}
 
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
-        """What the rank's group makes of it, and the same for each replica. Raises SettingError as that partition."""
+        """The part that the rank's group makes of it, and the same for each replica. Raises SettingError as that
+        partition.
+        """
         self.mesh(ranks)
         replica, place = divmod(rank, self._each)
         own = self._inside.part(module, place, self._each)

@@ -66,7 +66,9 @@ class Sharded(Partition):
 
 
 def _units(sizes: Mapping[str, int]) -> Iterator[list[Range]]:
-    """What is cut among all ranks: small neighbours together, of a large parameter blocks; as buckets are filled."""
+    """The units that are cut among all ranks: small neighbours together, of a large parameter blocks; as buckets are
+    filled.
+    """
     together: list[Range] = []
     for name, size in reversed(list(sizes.items())):
         if sum(part.size for part in together) + size > UNIT_VALUES and together:

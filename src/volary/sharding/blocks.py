@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorBlock:
-    """Those entries along dimension `dim` of the tensor `name`, of `shape`, that are in `spans`: (start, end) of each.
+    """The entries along dimension `dim` of the tensor `name`, of `shape`, that are in `spans`: (start, end) of each.
 
     Columns of a matrix are many runs of values in memory, which no `Range` can name. A layer that has several matrices
     in one tensor (attention, LSTM) is cut in each of them: a block of it has as many spans.

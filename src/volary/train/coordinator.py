@@ -132,7 +132,7 @@ class Saver(Protocol):
         ...
 
     def keep(self, step: int, due: Agreed | None) -> KeptState:
-        """What this rank has after `step` updates, once nothing exchanges any more.
+        """Return what this rank has after `step` updates, once nothing exchanges any more.
 
         due: of the newest step, if its update is done and not all that follows it: no step is under way.
         """

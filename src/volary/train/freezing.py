@@ -24,7 +24,7 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 
 @dataclass(frozen=True)
 class Frozen:
-    """What a session's rules have frozen of a network. rules: by parameter, the rule that counts for it.
+    """The parameters and layers that a session's rules have frozen. rules: by parameter, the rule that counts for it.
 
     still: batch norms whose statistics stay as they are, by name, each with its rule.
     """

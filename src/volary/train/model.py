@@ -71,7 +71,7 @@ class Model:
 
     @cached_property
     def mixing(self) -> BatchMixing | None:
-        """What mixes the samples of batches, if something does. Raises SettingError if they cannot be mixed."""
+        """The object that mixes samples of batches, if one does. Raises SettingError if they cannot be mixed."""
         return mixing_of(self.session, self.samples, self.criterion, self.classes)
 
     @cached_property
@@ -109,9 +109,10 @@ class Model:
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """What a worker trains: the flow, where and how precisely it is computed, and what updates its parameters.
+    """The network as a worker trains it: the flow, where and how precisely it is computed, and what updates its
+    parameters.
 
-    mixing: what becomes of batches before; None: nothing. averages: an average of its weights is kept.
+    mixing: what mixes the samples of batches before; None: nothing. averages: an average of its weights is kept.
     """
 
     flow: Flow

@@ -35,7 +35,7 @@ class KeyedStore(Store):
 
     connect: opens a connection to the board; called when a call finds no idle one. timeout_s: how long get and wait
     wait unless told otherwise (`set_timeout` changes it). Every call is bounded by its wait and ANSWER_S.
-    Raises KeyMissing, ConnectionLost, StoreRefused. Whoever hands it to torch must keep it: torch alone does not.
+    Raises KeyMissing, ConnectionLost, StoreRefused. A caller that hands it to torch must keep it: torch alone does not.
     """
 
     def __init__(self, connect: Callable[[], Connection], timeout_s: float = 300.0) -> None:

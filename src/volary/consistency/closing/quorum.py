@@ -26,10 +26,10 @@ class QuorumCloser:
     """Decoupled DiLoCo (Douillard et al. 2026, arXiv:2604.21428); a `volary.server.roster.closing.Closer`.
 
     A round closes once contributions of `quorum` workers are in and the grace is over, or nobody else can come: then
-    with fewer, too. Whoever is in it begins the next round with its update. Whoever is not goes on as soon as it has
-    finished, with the newest update there is, and what it has contributed is in the next round: nothing is dropped.
-    first: the first clock of every worker, and the updates that there were before. grace: as a share of the time that
-    a quorum takes, the median over the newest rounds.
+    with fewer, too. A worker that is in it begins the next round with its update. A worker that is not goes on as soon
+    as it has finished, with the newest update there is, and what it has contributed is in the next round: nothing is
+    dropped. first: the first clock of every worker, and the updates that there were before. grace: as a share of the
+    time that a quorum takes, the median over the newest rounds.
     """
 
     def __init__(self, first: int, quorum: int, grace: float) -> None:
@@ -66,7 +66,7 @@ class QuorumCloser:
 
     @property
     def held_by(self) -> int | None:
-        """What has been finished or closed: that alone lets a worker continue."""
+        """Counts what has been finished or closed: that alone lets a worker continue."""
         return self._changes
 
     def oldest(self, clock: int) -> int:

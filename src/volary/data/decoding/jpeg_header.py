@@ -26,7 +26,7 @@ def is_plain(record: Bytes) -> bool:
 
 
 def jpeg_header(record: Bytes) -> JpegHeader | None:
-    """Read what stands before the pixels; None if it is no JPEG. Whoever decodes pixels finds a damaged header."""
+    """Read what stands before the pixels; None if it is no JPEG. A damaged header is found when pixels are decoded."""
     if bytes(record[:2]) != b"\xff\xd8":
         return None
     turn, channels, several, place = 1, 3, False, 2

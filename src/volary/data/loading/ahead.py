@@ -62,7 +62,7 @@ def batch_memory(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
 
 
 def filled_up(samples: list[Array], empty: Array) -> Array:
-    """Put arrays together, with zeros at the ends of smaller ones. empty (0, ...): what becomes of none."""
+    """Put arrays together, with zeros at the ends of smaller ones. empty (0, ...): a batch of none."""
     if not samples:
         return empty
     found = np.zeros((len(samples), *np.max([sample.shape for sample in samples], axis=0)), empty.dtype)

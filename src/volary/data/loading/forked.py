@@ -102,7 +102,7 @@ class Forked:
     def begin_now(self, made: Made) -> bool:
         """Begin a batch that is wanted and still waits. False if there is no memory for it, or no process.
 
-        Whoever takes batches keeps earlier ones: from now on nothing waits as long as there is a slot.
+        The consumer keeps earlier batches: from now on nothing waits as long as there is a slot.
         """
         with self._lock:
             self._slots.use_all()

@@ -38,7 +38,7 @@ class Tokenised:
 
     @classmethod
     def of(cls, files: Sequence[Path], folder: Path, merges: Place | None, accepted: str) -> Tokenised:
-        """Those of `files`, kept in `folder`; they are made unless files and merges are as they were.
+        """The tokens of `files`, kept in `folder`; they are made unless files and merges are as they were.
 
         Raises DataError for a file that is no text in UTF-8, and if the folder cannot be written.
         """

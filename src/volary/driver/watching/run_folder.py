@@ -68,7 +68,7 @@ class RunFolder:
             )
 
     def _news(self, about: set[str]) -> set[str]:
-        """Those that no warning has named so far."""
+        """The troubles that no warning has named so far."""
         news = about - self._reported
         self._reported |= news
         return news

@@ -1,9 +1,9 @@
 """No progress: who stands still, who waits for whom, for how long, and what follows. Plain functions of what is seen.
 
-Slow is not stuck. Whoever stands still is warned of, and given up only once somebody has waited for it for very long.
-Those that wait are never blamed. If all wait for each other, what is seen tells which of three things it is: a rank
-has left the user's loop, a link between hosts is cut, or ranks are at different steps. Nobody stands still who sends or
-receives, as long as bytes move: a slow link is not cut.
+Slow is not stuck. A rank that stands still is warned of, and given up only once somebody has waited for it for very
+long. Ranks that wait are never blamed. If all wait for each other, what is seen tells which of three things it is: a
+rank has left the user's loop, a link between hosts is cut, or ranks are at different steps. Nobody stands still who
+sends or receives, as long as bytes move: a slow link is not cut.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ class SshConnection:
 
 
 class SshProcesses:
-    """The processes of a launch, on all machines. Who loses the connection ends by itself (volary.machine_agent)."""
+    """The processes of a launch, on all machines. A machine that loses the connection ends by itself
+    (volary.machine_agent).
+    """
 
     def __init__(self, connections: Sequence[SshConnection]) -> None:
         self._connections = connections

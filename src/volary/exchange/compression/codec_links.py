@@ -43,7 +43,7 @@ class CodecLinks:
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """What this rank has sent and received, by codec."""
+        """The bytes that this rank has sent and received, by codec."""
         return tuple(
             Traffic(codec, self._direction, links.sent_bytes, links.received_bytes, self._plain_bytes[codec])
             for codec, links in self._links.items()

@@ -101,7 +101,7 @@ class GatheredParameters:
         self._ask_ahead()
 
     def updated(self, chunk: Chunk) -> None:
-        """What this rank owns of `chunk` is updated; from any thread."""
+        """This rank has updated what it owns of `chunk`; from any thread."""
         self._pulls.updated(self._changed_by[chunk.index])
 
     def pull(self, unit: Unit, wait_for: Callable[[Callable[[], bool]], None]) -> None:

@@ -63,7 +63,7 @@ class Pulls:
         self._thread.start()
 
     def next_version(self) -> None:
-        """What is asked for from now on is as of one update more, which is under way."""
+        """From now on, ask for values as of one update more, which is under way."""
         with self._changed:
             self._version += 1
             self._left = list(self._parts)
@@ -134,7 +134,7 @@ class Pulls:
         return None
 
     def _pieces_for(self, rank: int) -> deque[memoryview]:
-        """What has to leave for `rank`: of one unit after the other, as of the version that was asked for."""
+        """The pieces to send to `rank`: of one unit after the other, as of the version that was asked for."""
         leaving, asked = self._leaving[rank], self._asked[rank]
         if not leaving and asked:
             unit, version = asked[0]

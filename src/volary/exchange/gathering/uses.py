@@ -168,7 +168,7 @@ class _Hook:
 
 
 def _ignore(*_: Any) -> None:
-    """What happens to a copy of the network."""
+    """Ignore a use of a copy of the network."""
 
 
 def _in_backward() -> bool:

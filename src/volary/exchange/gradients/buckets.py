@@ -55,7 +55,7 @@ class Buckets:
 
 
 def frozen_parameters(module: nn.Module) -> list[tuple[str, Parameter]]:
-    """Those that are not trained now, by name."""
+    """The parameters that are not trained now, by name."""
     return [(name, parameter) for name, parameter in named_parameters(module) if not parameter.requires_grad]
 
 
@@ -170,7 +170,7 @@ class Gradients(Buckets):
             self.ready(chunk)
 
     def form_one_by_one(self) -> None:
-        """Whoever reads what is formed of factors reads each chunk before the next: they share memory in the cache."""
+        """A reader of what is formed of factors reads each chunk before the next: they share memory in the cache."""
         formed = [chunk for chunk in self.chunks if chunk.bucket.payload is not None]
         largest = max((chunk.size_bytes for chunk in formed), default=0)
         devices = {chunk.bucket.contribution.device for chunk in formed}
@@ -306,7 +306,7 @@ def _travels(slot: ParameterSlot) -> bool:
 
 
 def _in_one_piece(slots: Sequence[ParameterSlot]) -> Iterator[Tensor]:
-    """What slots contribute, flat; of those that follow each other in a bucket, as they mostly come, at once."""
+    """The contributions of slots, flat; of those that follow each other in a bucket, as they mostly come, at once."""
     first, end = slots[0], slots[0].start
     for slot in slots:
         if slot.start != end or slot.chunks[0] is not first.chunks[0]:

@@ -32,7 +32,7 @@ class OwnedValues:
         self._returned: dict[tuple[str, ...], ReturnedMemory] = {}  # by what a bucket is of
 
     def memory(self, plan: BucketPlan) -> Memory:
-        """What ranks contribute to a bucket, where its sums come to be."""
+        """The memory of what ranks contribute to a bucket, in which its sums are made."""
         if not self.frees:
             return Memory.in_place(plan.shape)
         made = self._returned[_names(plan)] = ReturnedMemory(plan.shape)

@@ -68,7 +68,7 @@ class AcrossReplicas:
             values.copy_(total)
 
     def _owned_of(self, buffer: int, start: int, end: int) -> Sequence[Piece]:
-        """What has its sum on this rank: all votes; of a bucket the head, and what this rank owns."""
+        """The values whose sums this rank has: all votes; of a bucket the head, and what this rank owns."""
         if buffer == len(self._plans):
             return [(start, end)]
         division = self._owned.division(self._plans[buffer], start, end)

@@ -187,7 +187,7 @@ class CommSetup:
 
 
 def _odd(plans: Sequence[BucketPlan], partners: Partners | None = None) -> str:
-    """What cannot be added in shared memory; empty: all can."""
+    """Name what cannot be added in shared memory; empty: all can."""
     if partners is not None:
         return "parameters for partners"
     if any(not plan.representation.travels for plan in plans):

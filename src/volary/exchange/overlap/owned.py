@@ -36,7 +36,7 @@ MOST_WAITING = 1  # chunks that wait to leave before backward waits too, where t
 
 @dataclass(frozen=True)
 class OwnerCopies:
-    """What follows an update of which each rank makes its part: copies of it go to all others, or these gather it.
+    """Spreads an update of which each rank makes its part: copies of it go to all others, or these gather it.
 
     first: the number, on the route, of the buffer with the first bucket's parameters. leave: backward is over here;
     all_have_left: wait until it is over everywhere, as parameters may be in memory that all share. landed: called when

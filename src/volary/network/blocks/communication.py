@@ -202,7 +202,7 @@ def _pass(channel: TensorChannel, kind: str, outgoing: dict[int, Tensor], source
 
 
 class _Way:
-    """Who passes what to whom in one call of a layer. wanted: of each tensor sent, whether its gradient is."""
+    """Says who passes what to whom in one call of a layer. wanted: of each tensor sent, whether its gradient is."""
 
     def __init__(
         self, channel: TensorChannel, kind: int, to: Sequence[int], wanted: Sequence[bool], sources: Sequence[int]

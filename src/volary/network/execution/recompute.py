@@ -65,7 +65,7 @@ Buffers = Sequence[tuple[nn.Module, Mapping[str, Tensor]]]
 
 
 def _contexts(before: Buffers) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Those that the first and the second forward run in."""
+    """The contexts that the first and the second forward run in."""
     return nullcontext(), _with_buffers(before)
 
 

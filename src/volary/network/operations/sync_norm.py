@@ -30,7 +30,8 @@ def _as_it_is() -> float:
 
 @dataclass(frozen=True)
 class NormPeers:
-    """Who normalises together. gather: every worker's values (k,) by rank, (workers, k); all make the same calls.
+    """The workers that normalise together. gather: every worker's values (k,) by rank, (workers, k); all make the same
+    calls.
 
     rests: what passes now is another worker's, and counts for nothing. weight: the factor of this worker's gradients
     that they get after backward.

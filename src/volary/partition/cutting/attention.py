@@ -84,7 +84,7 @@ class HeadsAttention(nn.MultiheadAttention):
     def _mask(
         self, queries: Tensor, keys: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
     ) -> Tensor | None:
-        """What is added to the scores of this rank's heads, that (N or 1, own heads or 1, L, S) goes with."""
+        """The values added to the scores of this rank's heads, that (N or 1, own heads or 1, L, S) goes with."""
         found: Tensor | None = None
         if attn_mask is not None:
             mask = _added(attn_mask, queries)

@@ -30,7 +30,7 @@ ANY, END = "?", "!"
 
 
 def portions(scheme: Scheme, rows: Sequence[int]) -> list[Spans]:
-    """What is handed over at once, in order. rows: how many each rank has."""
+    """Yield the portions that are handed over at once, in order. rows: how many each rank has."""
     ranks = range(len(rows))
     if scheme == 1:
         return [[(0, count) for count in rows]]
@@ -42,7 +42,9 @@ def portions(scheme: Scheme, rows: Sequence[int]) -> list[Spans]:
 
 @dataclass(frozen=True)
 class Calls:
-    """What all ranks run next of the layers with these names. A rank without samples takes part in what others run."""
+    """Finds what all ranks run next of the layers with these names. A rank without samples takes part in what others
+    run.
+    """
 
     group: LayerGroup
     names: Sequence[str]
@@ -87,7 +89,8 @@ class HybridLinear(nn.Linear):
         return self.handed_over(flat, rows, needed=needed).view(*inputs.shape[:-1], sum(self.sizes))
 
     def handed_over(self, own: Tensor, rows: Sequence[int], *, needed: bool) -> Tensor:
-        """What all agreed to run: (rows, inputs) of this rank to (rows, outputs). needed: the gradient of inputs is.
+        """Hand over what all agreed to run: (rows, inputs) of this rank to (rows, outputs). needed: the gradient of
+        inputs is.
 
         rows: of each rank.
         """

@@ -28,13 +28,14 @@ def added_up(values: Tensor, group: LayerGroup) -> Tensor:
 
 
 def gathered(values: Tensor, group: LayerGroup, sizes: Sequence[int]) -> Tensor:
-    """What all parts of a layer give, (..., own) each, as (..., all). sizes: of the parts."""
+    """Gather what all parts of a layer give, (..., own) each, as (..., all). sizes: of the parts."""
     return _Gathered.apply(values, group, sizes)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def gathered_for_parts(values: Tensor, group: LayerGroup, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """What all parts give, (..., own) each, as (..., all), twice: for the next parts, whose gradients are added up, and
-    for what all ranks compute alike. sizes: of the parts. Forward and backward pass each value to each rank once.
+    """Gather what all parts give, (..., own) each, as (..., all), twice: for the next parts, whose gradients are added
+    up, and for what all ranks compute alike. sizes: of the parts. Forward and backward pass each value to each rank
+    once.
     """
     return _GatheredForParts.apply(values, group, sizes)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -10,7 +10,7 @@ from math import inf
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What a layer costs, with all samples of a micro-batch.
+    """The costs of a layer, with all samples of a micro-batch.
 
     seconds: forward and backward. held_bytes: its parameters, gradients, what the optimiser remembers, activations.
     out_bytes: what it hands to the next one.

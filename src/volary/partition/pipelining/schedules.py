@@ -18,7 +18,9 @@ TICKS: Mapping[Work, int] = {"forward": 1, "backward": 2, "inputs": 1, "weights"
 
 @dataclass(frozen=True)
 class StagePass:
-    """What a rank does at a time. inputs: the backward pass to a stage's inputs alone; weights: to its parameters."""
+    """One pass of a rank through a stage. inputs: the backward pass to a stage's inputs alone; weights: to its
+    parameters.
+    """
 
     work: Work
     stage: int
@@ -84,7 +86,7 @@ def _most_alive(actions: Sequence[StagePass]) -> float:
 
 
 def timetable(schedule: StageSchedule, ranks: int, micro_batches: int) -> Timetable:
-    """What so many ranks do with so many micro-batches, each at least one."""
+    """The passes of so many ranks with so many micro-batches, each at least one."""
     done: dict[StagePass, int] = {}
     all_ranks = [_Rank(schedule, rank, ranks, micro_batches) for rank in range(ranks)]
     for tick in count():
@@ -146,7 +148,7 @@ class _Rank:
         return few and held
 
     def _needs(self, action: StagePass) -> list[StagePass]:
-        """What must have been done before."""
+        """The passes that must have been done before."""
         stage, number = action.stage, action.micro_batch
         if action.work == "forward":
             return [StagePass("forward", stage - 1, number)] if stage else []

@@ -66,7 +66,7 @@ class Stages:
         return wanted
 
     def evaluate(self, inputs: Tensor) -> Tensor:
-        """What the network makes of `inputs` (samples, ...), on all workers, all of which make this call."""
+        """Return the network's outputs for `inputs` (samples, ...), on all workers, all of which make this call."""
         output = None
         for number, stage in sorted(self.own.items()):
             x = inputs if number == 0 else self.take("evaluated", number, number - 1)
@@ -124,7 +124,7 @@ def _draws_apart() -> Iterator[int]:
 
 @dataclass
 class _Segment:
-    """What a micro-batch left in links that are passed backward at once. gradient: of y, once it is known."""
+    """The tensors of a micro-batch in links that are passed backward at once. gradient: of y, once it is known."""
 
     x: Tensor
     y: Tensor

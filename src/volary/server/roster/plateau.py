@@ -14,12 +14,12 @@ class PlateauRule(Protocol):
 
     @property
     def by(self) -> Literal["metric", "loss"]:
-        """What is compared: the metric that decides what is best, or the loss."""
+        """The value that is compared: the metric that decides what is best, or the loss."""
         ...
 
     @property
     def gamma(self) -> float:
-        """What the rate is multiplied by."""
+        """The factor that the rate is multiplied by."""
         ...
 
     @property
@@ -50,7 +50,7 @@ def plateau_rule(schedule: object) -> PlateauRule | None:
 
 @dataclass
 class Plateau:
-    """What evaluations made of the learning rate so far: all workers, servers and the roster have the same.
+    """The learning rate as evaluations have changed it so far: all workers, servers and the roster have the same.
 
     factor: of the rate. value: the best figure; bad: evaluations since then; cooling: those to come that do not count.
     """

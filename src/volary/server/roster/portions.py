@@ -80,7 +80,7 @@ class Portions:
         self._sharing.discard(worker)
 
     def next(self, worker: int) -> Portion | None:
-        """What `take` would give the worker now."""
+        """The portion that `take` would give the worker now."""
         found = self._find(worker)
         if found is None:
             return None
@@ -169,7 +169,7 @@ class Portions:
                 self._deal_batch(*batch)
 
     def _collected(self) -> list[tuple[int, int, int]]:
-        """What is left over of an epoch that is over."""
+        """Collect what is left over of an epoch that is over."""
         waiting = [portion for queue in self._queues.values() for portion in queue]
         for queue in self._queues.values():
             queue.clear()

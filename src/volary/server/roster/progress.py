@@ -193,7 +193,7 @@ class RunProgress:
                 asking.appendleft(member)
 
     def _task(self, member: Member, now: float) -> Learn | EvaluatePiece | Figure | None:
-        """What a worker that asks is to do next; None: nothing now, and no update waits for it."""
+        """The next task of a worker that asks; None: nothing now, and no update waits for it."""
         if task := self.snapshots.task(member.rank):
             return task
         if self._rate_is_open(member.rank):
@@ -244,7 +244,7 @@ class RunProgress:
             before = self.steps
 
     def _take_figures(self, worker: int, report: Figures) -> None:
-        """What an evaluation means; it may be the last."""
+        """Take the figures of an evaluation; it may be the last."""
         self.snapshots.figures(worker, report)
         if self._rule is not None:
             metric, higher = self._metric

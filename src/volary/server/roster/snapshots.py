@@ -39,7 +39,7 @@ class CheckpointStore(Protocol):
 
 @dataclass(frozen=True)
 class Measure:
-    """What is evaluated: a number of samples, in pieces. metric: decides what is best. keep_best: the best is saved."""
+    """The samples that are evaluated, in pieces. metric: decides what is best. keep_best: the best is saved."""
 
     validation: int
     pieces: int
@@ -68,7 +68,7 @@ class Snapshots:
 
     @property
     def open(self) -> bool:
-        """Whether anything is still to come of a kept state."""
+        """Whether a kept state is still to be measured or saved."""
         return bool(self._open)
 
     @property

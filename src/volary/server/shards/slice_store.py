@@ -116,7 +116,7 @@ class SliceStore:
     """Slices with these values, which are copied, as of update `version`. rule: of each slice.
 
     memory: where values lie, so that a transport sends them best. norm: of gradients, before an update clips them by
-    that of all; None: there are none. Who calls sees to it that a slice is changed by one thread at a time, and kept
+    that of all; None: there are none. The caller sees to it that a slice is changed by one thread at a time, and kept
     while it is not changed.
     """
 

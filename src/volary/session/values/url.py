@@ -14,7 +14,7 @@ _FORM = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.ASCII)
 
 @dataclass(frozen=True)
 class Url:
-    """A file or folder in a store. Who reads it, with which credentials, the store's own configuration says."""
+    """A file or folder in a store. The store's own configuration says who reads it, with which credentials."""
 
     text: str
     accepted: ClassVar[str] = "a URL (s3://bucket/folder)"

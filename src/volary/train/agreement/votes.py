@@ -13,7 +13,7 @@ _PLACES = 1 << 22  # that a rank tells apart: with a bit beside it, whole in fp3
 
 @dataclass(frozen=True)
 class Vote:
-    """What a rank tells all others of its contribution.
+    """A rank's account of its contribution to all others.
 
     loss: its share of the global batch's mean. busy: something in it counts. ending: it was asked to end after it.
     lost: samples of its share that could not be read. step_s: seconds that each of its steps took. weight: of a

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 def first_checkpoint(session: Session, snapshot: SolverSnapshot) -> FirstCheckpoint:
-    """What a run of this session begins with: the snapshot's weights and histories, and the samples of its iterations
-    learnt from.
+    """The checkpoint that a run of this session begins with: the snapshot's weights and histories, and the samples of
+    its iterations learnt from.
 
     Raises SettingError if they do not fit the session's network and optimiser.
     """

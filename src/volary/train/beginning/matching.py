@@ -24,7 +24,8 @@ MOST_COMPARED = 40  # names of which the nearest one is looked for, which takes 
 
 @dataclass
 class Matched:
-    """What was found. pairs: by the network's names, the file's. again: others of the file for a name that has one.
+    """The tensors that were found. pairs: by the network's names, the file's. again: others of the file for a name that
+    has one.
 
     problems: sentences, for what does not fit.
     """
@@ -128,7 +129,7 @@ def _of_classes(own: Sequence[int], theirs: Sequence[int], classes: int) -> bool
 
 
 def _nearest(name: str, shape: Sequence[int], known: Shapes, compared: Iterable[int]) -> str:
-    """What the name was probably to be; of those of the same shape, if there are any."""
+    """The name that was probably meant; of those of the same shape, if there are any."""
     if not known or next(iter(compared), None) is None:
         return ""
     alike = [other for other, one in known.items() if tuple(one) == tuple(shape)]

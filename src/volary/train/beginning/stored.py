@@ -60,7 +60,7 @@ def stored_tensors(weights: StartingWeights) -> Stored:
 
 
 def _of_checkpoint(path: Path) -> Stored:
-    """What a run's newest whole checkpoint has of its network, or the checkpoint in that folder."""
+    """The network's weights in a run's newest whole checkpoint, or the checkpoint in that folder."""
     if is_run(path):
         checkpoints = Checkpoints(RunDirectory(path).checkpoints)
         manifest, damaged = checkpoints.newest_whole()
@@ -74,7 +74,7 @@ def _of_checkpoint(path: Path) -> Stored:
 
 
 def _of_model_folder(path: Path, key: str | None) -> Stored:
-    """What the folder of a model has, or in a hub's cache the snapshot that `refs/main` names, else the only one."""
+    """The weights in a model's folder, or in a hub's cache the snapshot that `refs/main` names, else the only one."""
     if (snapshots := path / "snapshots").is_dir():
         named = path / "refs" / "main"
         revisions = [named.read_text().strip()] if named.is_file() else sorted(one.name for one in snapshots.iterdir())

@@ -67,7 +67,8 @@ def _others(values: Tensor) -> Tensor:
 
 
 def mixing_of(session: Session, samples: Samples | Stream, criterion: Criterion, classes: int) -> BatchMixing | None:
-    """What mixes the batches of a session; None if nothing does. Raises SettingError for samples that cannot be mixed.
+    """The object that mixes the batches of a session; None if nothing does. Raises SettingError for samples that cannot
+    be mixed.
 
     classes: of the data; 0: nobody says how many.
     """

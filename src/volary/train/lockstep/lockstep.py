@@ -80,7 +80,9 @@ class Lockstep:
         return bool(self.rank.session.strategy.recover == "memory")
 
     def kept(self) -> KeptState | None:
-        """What this rank has for those that train on, once nothing exchanges any more; None if no step has begun."""
+        """Return what this rank has for those that train on, once nothing exchanges any more; None if no step has
+        begun.
+        """
         if not self.recovers or self._steps < 0:
             return None
         due = self.learning.due
@@ -97,7 +99,7 @@ class Lockstep:
         self.learning.complete(task)
 
     def _due(self) -> Generator[Task, None, bool]:
-        """What is due after a step; the same on every rank. Returns whether training ends here."""
+        """Yield what is due after a step; the same on every rank. Returns whether training ends here."""
         rank, session, data, recorder = self.rank, self.rank.session, self.rank.data, self.rank.recorder
         begun, last = self.learning.begun, data.feed.step >= data.steps
         if self.compare is not None and (last or self._ends(session.train.compare_replicas)):

@@ -1,4 +1,4 @@
-"""What one of the ranks that keep step trains with."""
+"""The parts that one of the ranks that keep step trains with."""
 
 from __future__ import annotations
 

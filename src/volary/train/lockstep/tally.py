@@ -1,4 +1,4 @@
-"""What one worker counts of a contribution: its batches, samples and losses."""
+"""Counts of one worker's contribution: its batches, samples and losses."""
 
 from __future__ import annotations
 

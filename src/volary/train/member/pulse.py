@@ -251,7 +251,7 @@ class Pulse:
 
 
 def _stacks() -> str:
-    """What every thread of this process is doing, the training thread last and in it the innermost call last."""
+    """The calls of every thread of this process, the training thread last and in it the innermost call last."""
     main = threading.main_thread().ident
     frames = sorted(sys._current_frames().items(), key=lambda pair: pair[0] == main)
     names = {thread.ident: thread.name for thread in threading.enumerate()}

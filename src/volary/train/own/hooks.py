@@ -27,7 +27,7 @@ class HookedModel(Protocol):
 
     @property
     def contents(self) -> Contents:
-        """What it held when it was distributed last."""
+        """The tensors that it held when it was distributed last."""
         ...
 
     def refuse_changed(self) -> None:

@@ -144,7 +144,7 @@ class LoopCheckpoints:
         return state
 
     def replica(self, number: int) -> Mapping[str, Any]:
-        """What this worker alone had of model `number`, in the order of their distribution; after `restore`."""
+        """This worker's own state of model `number`, in the order of their distribution; after `restore`."""
         saved = self._saved
         replicas = saved.mine.get(PARAMETERS, []) if saved is not None and saved.restored else []
         return replicas[number] if number < len(replicas) else {}

@@ -1,4 +1,4 @@
-"""Predicting with a trained network: what becomes of inputs, by one process or several. Guide: docs/predicting.md
+"""Predicting with a trained network, by one process or several. Guide: docs/predicting.md
 
 predictor.py is the network with the run's preprocessing; rows.py goes through inputs; formats/ has the files of output.
 """

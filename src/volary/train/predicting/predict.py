@@ -75,7 +75,7 @@ class Output:
 
 
 def form_of(predictor: Predictor, values: NDArray[Any], rows: int, top: int) -> AnswerForm:
-    """What values (n, ...) of so many rows are. top: see `AnswerForm`."""
+    """The form of values (n, ...) of so many rows. top: see `AnswerForm`."""
     classes = predictor.classes
     if predictor.classifies and len(classes) != values.shape[-1]:
         # more outputs than classes, or nobody says how many there are

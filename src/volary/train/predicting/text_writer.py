@@ -52,7 +52,8 @@ class TextWriter:
 
     @torch.no_grad()
     def write(self, step: int, device: torch.device, progress: Callable[[str], None] = lambda _: None) -> str:
-        """What follows the prompt. Each symbol is a forward of one sample, of `length` symbols, as the data has them.
+        """Return the text that follows the prompt. Each symbol is a forward of one sample, of `length` symbols, as the
+        data has them.
 
         Workers that run parts of one network all call it, at once. progress: called with each symbol.
         """

@@ -32,7 +32,7 @@ MOST_SHARE = 0.005  # of training's time; what would take more is left out until
 
 
 class HistogramBudget:
-    """The time that histograms may take. Whoever measures does so within it."""
+    """The time that histograms may take. Measurements are made within it."""
 
     def __init__(self) -> None:
         self._began_s, self._took_s, self._started_s = time.perf_counter(), 0.0, 0.0

@@ -81,7 +81,7 @@ class Recorder:
         self.progress += 1
 
     def moved(self) -> None:
-        """Something has come of what the worker waits for; from any thread."""
+        """Something that the worker waits for has arrived; from any thread."""
         self.progress += 1  # if another thread's is lost to this one, it has grown all the same
 
     @contextmanager
@@ -105,7 +105,7 @@ class Recorder:
             self.call = ""
 
     def replaced(self) -> None:
-        """What exchanges is another from now on, whose totals begin at 0."""
+        """From now on another replica exchanges, whose totals begin at 0."""
         self._sent_bytes = self._received_bytes = 0
         self._traffic_before = self._traffic
 

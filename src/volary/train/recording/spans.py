@@ -73,7 +73,8 @@ class Spans:
 
 
 def _wall_clock_ahead_s() -> float:
-    """What to add to `perf_counter` for the time since 1970: the same on all ranks of a machine, to microseconds.
+    """The seconds to add to `perf_counter` for the time since 1970: the same on all ranks of a machine, to
+    microseconds.
 
     Measured a few times, as the thread may be put to sleep between two looks; the quickest try is the best.
     """

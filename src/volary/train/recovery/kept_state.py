@@ -32,5 +32,5 @@ class KeptState:
         return self.step, self.due is None
 
     def own_at(self, step: int) -> dict[str, Any]:
-        """What this rank alone has after `step` updates, this one's or one more."""
+        """The state that this rank alone has after `step` updates, this one's or one more."""
         return self.own if step == self.step else self.own_ahead

@@ -26,7 +26,9 @@ class MemberNews:
         self._interrupt: Callable[[], object] = lambda: None
 
     def hear(self, ranks: list[Any], number: int) -> None:
-        """The driver names the members. Whoever waits for ranks that are gone is interrupted before it learns so."""
+        """The driver names the members. A wait for ranks that are gone is interrupted before the waiting rank learns
+        so.
+        """
         with self._changed:
             if number > self.newest.number:
                 self._interrupt()

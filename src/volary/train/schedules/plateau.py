@@ -31,7 +31,7 @@ class ReduceOnPlateau:
         require_warmup(self.warmup)
 
     def factor(self, step: int, steps: int) -> float:
-        """What it is before any evaluation; those multiply it."""
+        """The factor before any evaluation; evaluations multiply it."""
         return warmed(step, self.warmup, 1.0)
 
 

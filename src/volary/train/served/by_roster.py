@@ -249,7 +249,7 @@ class ByRoster:
 
     @property
     def _worth(self) -> float:
-        """What counts of what leaves with the contribution at hand, so far."""
+        """Count what leaves with the contribution at hand, so far."""
         return self._counted or float(self._carried is not None)
 
     @property

@@ -122,7 +122,7 @@ class RosterClient:
                 yield task
 
     def _next(self) -> Task | End | Exception:
-        """What has come, or the wish to go."""
+        """The next message that has arrived, or the wish to go."""
         while self._sent or not self._leaving():
             try:
                 return self._tasks.get(timeout=LOOK_S)

@@ -34,7 +34,7 @@ Savable = bytes | TensorContent
 
 
 def held(content: Savable, memory: HeldMemory) -> Content:
-    """The content as it is now, whatever becomes of its tensors. Raises MemoryError, see `HeldMemory`."""
+    """The content as it is now, however its tensors change. Raises MemoryError, see `HeldMemory`."""
     return content if isinstance(content, bytes) else content.held(memory)
 
 

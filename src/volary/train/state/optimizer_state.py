@@ -92,7 +92,7 @@ class OptimizerState:
 
     @classmethod
     def read(cls, folder: Path, manifest: Manifest, whole: str = OPTIMIZER, *, averages: bool = True) -> OptimizerState:
-        """What is in the checkpoint in `folder`, whoever wrote which parts; tensors stay on the disk until used.
+        """Read the state in the checkpoint in `folder`, whoever wrote which parts; tensors stay on the disk until used.
 
         whole: OPTIMIZER or OUTER. averages: with those of the values, whichever of the two rules kept them.
         """

@@ -54,7 +54,7 @@ class TensorSlice:
 
 
 class _Described(msgspec.Struct, frozen=True, array_like=True):
-    """What the header says of a slice."""
+    """A slice as the header describes it."""
 
     name: str
     start: int

@@ -68,7 +68,7 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class StrategySettings:
-    """What stays when representations change. private: agreed gradients may be changed in place, by clipping.
+    """The parts that stay when representations change. private: agreed gradients may be changed in place, by clipping.
 
     kept_apart: as of `volary.sharding.holdings.Holdings`. at_once: as of
     `volary.partition._base.Part`.

@@ -270,4 +270,4 @@ class Overlapping(Exchanging):
 
 
 def _nothing() -> None:
-    """What was waited for has been counted."""
+    """Do nothing: what was waited for has been counted."""

@@ -89,12 +89,14 @@ class Profile:
         )
 
     def _per_s(self, seen_per_s: float) -> float:
-        """What the wire carries: as measured before, unless much less was seen, as it waits for late ranks too."""
+        """The bytes that the wire carries: as measured before, unless much less was seen, as it waits for late ranks
+        too.
+        """
         known = self._links_per_s
         return known if known is not None and seen_per_s > MUCH_LESS * known else seen_per_s
 
     def _uses(self, began_s: float, ends_s: float) -> list[tuple[list[int], float]]:
-        """What forward computed between two waits is divided among the parameters from the first of them on.
+        """The time that forward computed between two waits is divided among the parameters from the first of them on.
 
         As backward was: it takes some twice the time that forward takes, in each layer.
         """

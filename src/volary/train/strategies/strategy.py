@@ -107,7 +107,9 @@ def _of(
     update: Update | None,
     by_slices: UpdateBySlices | None,
 ) -> Overlapping | AfterBackward:
-    """What waits no longer than it must. by_slices: what updates if chunks can be applied as they arrive."""
+    """Make the strategy that waits no longer than it must. by_slices: what updates if chunks can be applied as they
+    arrive.
+    """
     recorder, module = settings.recorder, settings.module
     at_once = settings.at_once or contribution.why_at_once
     recovers = "a step that a worker is lost in has changed nothing" if settings.strategy.recover == "memory" else ""

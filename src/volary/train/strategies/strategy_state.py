@@ -17,7 +17,7 @@ _KEY = "ways"  # the name of the representations in state.pt since its first ver
 
 
 class ResidualKeeper(Protocol):
-    """Whoever keeps what codecs have left out, as a keeper; see `volary.exchange._base.Keeper`."""
+    """A keeper of what codecs have left out; see `volary.exchange._base.Keeper`."""
 
     def state(self, *, copied: bool = True) -> ResidualState: ...
 

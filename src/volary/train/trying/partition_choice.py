@@ -52,7 +52,7 @@ class Predicted:
 
 
 def predicted(model: Model, network: dict[str, Any] | None, activations_bytes: float | None) -> Predicted | None:
-    """What a step of the model's session takes; None: not known.
+    """Predict what a step of the model's session takes; None: not known.
 
     network: as `layer_graph` has it. activations_bytes: that autograd keeps of a sample; None: not measured. Raises
     SettingError if a partition is to be chosen and cannot be, or if none fits into the budget of a worker.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a step of `session` takes, which names its partition. memory: of the worker that needs most.
+    """The cost of a step of `session`, which names its partition. memory: of the worker that needs most.
 
     computing_s: of the worker that computes most, with its waits for others that are in the nature of the partition.
     sent_bytes: by a worker. even: what a worker would compute of the layers if all computed as much, as a share of what
@@ -66,7 +66,7 @@ class Prediction:
 def predicted(
     model: Model, partition: Partition, graph: dict[str, Any], activations_bytes: float, bytes_per_s: float
 ) -> Prediction:
-    """What a step of the model's session takes with this partition.
+    """Predict what a step of the model's session takes with this partition.
 
     graph: of the network, as `layer_graph` has it. activations_bytes: that autograd keeps of one sample. bytes_per_s:
     that a worker's link carries. Raises BadInput if the session cannot have it, or the network cannot be cut so.

@@ -68,13 +68,13 @@ class WorkerMemory:
 
 
 def worker_memory(session: Session, module: nn.Module) -> WorkerMemory:
-    """What the first worker of the session needs besides activations; over servers, its copy of the network."""
+    """The memory that the session's first worker needs besides activations; over servers, its copy of the network."""
     strategy = session.strategy
     return memory_of(session, module, strategy.partition.part(module, 0, strategy.workers))
 
 
 def memory_of(session: Session, module: nn.Module, part: Part) -> WorkerMemory:
-    """What the worker with this part of the session's network needs besides activations."""
+    """The memory that the worker with this part of the session's network needs besides activations."""
     strategy, parameters = session.strategy, dict(named_parameters(module))
     sizes = {name: part.holdings.computes_with(name, one.numel()) for name, one in parameters.items()}
     mine = part.holdings.kept_share

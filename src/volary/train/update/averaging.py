@@ -64,7 +64,7 @@ class Averages:
         return self._kept[place][0] if place in self._kept else None
 
     def state(self, place: int, *, copied: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What there is of one, as `each` and `whole` of a `PartState`."""
+        """The state of one, as `each` and `whole` of a `PartState`."""
         if place not in self._kept:
             return {}, {}
         average, *entered = self._kept[place]

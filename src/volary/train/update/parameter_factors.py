@@ -20,7 +20,7 @@ LR_FACTOR = "lr_factor"  # in a group of parameters: what the learning rate is m
 
 @dataclass(frozen=True)
 class FactorsByName:
-    """What the settings of the optimiser are multiplied by for each parameter.
+    """The factors of the optimiser's settings for each parameter.
 
     patterns: of the session, of which the first that fits a name counts. of_network: those that the network asks for.
     """

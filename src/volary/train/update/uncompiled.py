@@ -34,7 +34,7 @@ def _is_optimizer(value: object) -> bool:
 
 
 def _undecorated(method: FunctionType) -> Callable[..., Any] | None:
-    """What a method does in code that is not compiled; None if it has no use for the compiler."""
+    """The function of a method in code that is not compiled; None if it has no use for the compiler."""
     inner = getattr(method, "__wrapped__", None)
     if inner is None:
         return None

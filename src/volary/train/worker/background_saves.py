@@ -109,7 +109,7 @@ class _Save:
         self.error: BaseException | None = None
 
     def gather(self, value: Any) -> list[Any]:
-        """What the threads of all ranks say, by rank."""
+        """Gather what the threads of all ranks say, by rank."""
         self._gathered += 1
         if self._board.size == 1:
             return [value]

@@ -70,7 +70,7 @@ class RankPart:
     def in_lockstep(
         self, session: Session, recorder: Recorder, data: LockstepData, network: TrainedNetwork, replica: Voting
     ) -> LockstepRank:
-        """What this rank trains with among ranks that keep step."""
+        """Return what this rank trains with among ranks that keep step."""
         return LockstepRank(
             session=session,
             counts=self.part.holdings.together[0] == self.everyone.rank,
@@ -83,7 +83,7 @@ class RankPart:
         )
 
     def absent(self, model: Model, recorder: Recorder) -> Callable[[], Tensor] | None:
-        """What a rank without a sample does in a step; see `volary.network.flow.Flow`. A collective call.
+        """Return what a rank without a sample does in a step; see `volary.network.flow.Flow`. A collective call.
 
         If the session says so, batch norms of the model go by the samples of all ranks from now on.
         """
@@ -108,7 +108,7 @@ class RankPart:
         steps: StepSettings,
         early: UpdateBySlices | None = None,
     ) -> Voting:
-        """What exchanges with the replicas, and updates this part. A collective call. Raises as `build_strategy`.
+        """Make what exchanges with the replicas, and updates this part. A collective call. Raises as `build_strategy`.
 
         update, early: as of that.
         """

@@ -140,7 +140,7 @@ class GroupSaver:
             self.saved = step
 
     def _gathered(self, value: Any) -> list[Any]:
-        """What all ranks say, by rank; meanwhile the others are those that are late."""
+        """Gather what all ranks say, by rank; meanwhile the others are those that are late."""
         with self._recorder.waiting():
             return self._gather(value)
 

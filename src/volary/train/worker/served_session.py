@@ -55,7 +55,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
 
 @dataclass(frozen=True)
 class _SessionWorker:
-    """What a worker comes with to the roster."""
+    """A worker as it comes to the roster."""
 
     member: Membership
     recorder: Recorder
@@ -78,7 +78,7 @@ class _SessionWorker:
         )
 
     def train(self, work: RosterClient, restore: int | None) -> Outcome:
-        """What the roster says, to the end of the run. restore: the step of the checkpoint that it resumes from."""
+        """Do what the roster says, to the end of the run. restore: the step of the checkpoint that it resumes from."""
         session, recorder, model, data = self.model.session, self.recorder, self.model, self.data
         recorder.spans.follow(session.train.trace, data.clock.epochs.steps)
         if recorder.leads:
@@ -110,7 +110,7 @@ class _SessionWorker:
             return train(training(model, recorder, replica, coordinator, network, session.strategy.workers))
 
     def _facts(self) -> Facts:
-        """What all workers of the run must agree on."""
+        """The facts that all workers of the run must agree on."""
         facts = run_facts(self.model.session, self.member)
         facts.pop("setting optimizer.lr", None)  # it may change while the run trains: the roster says what it is
         return facts | data_facts(self.model.samples) | network_facts(self.model.module, self.layout)

@@ -90,7 +90,7 @@ def trained_network(
     averaging: Averaging | None = None,
     averages: bool = False,
 ) -> TrainedNetwork:
-    """What a worker trains in a run of so many steps. Raises SettingError if no parameter is trained.
+    """Make what a worker trains in a run of so many steps. Raises SettingError if no parameter is trained.
 
     feed: whose batches the schedule goes by; None: by the number of the update. absent: returns a scalar; see `Flow`.
     averaging: of the worker's own parameters. averages: an average of weights is kept.

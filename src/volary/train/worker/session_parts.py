@@ -209,7 +209,7 @@ class SessionParts:
         self.late = DeferredTensors(sent, on_arrival, shares=self._scattered is not None)
 
     def _shared(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
-        """What all ranks hold alike; of what servers wrote, as much as they know of it."""
+        """Read what all ranks hold alike; of what servers wrote, as much as they know of it."""
         if SHARED in manifest.files:
             known = unpacked(read(folder, manifest, SHARED), folder / SHARED)
         else:
@@ -233,7 +233,9 @@ class SessionParts:
             one.restore_rank([state[name] for state in states if name in state and state.get(HELD, []) == held])
 
     def _held(self) -> list[Any]:
-        """What this rank holds of the network, in plain values; empty if what it exchanges is of whole tensors."""
+        """Describe what this rank holds of the network, in plain values; empty if what it exchanges is of whole
+        tensors.
+        """
         if not self._holdings.apart or self._holdings.mesh.hybrid > 1:
             return []
         blocks = self._holdings.blocks

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Watching(Protocol):
-    """What is called as a run goes from stage to stage."""
+    """Watches a run as it goes from stage to stage."""
 
     def begun(self, model: Model, lockstep: Lockstep, resumed: Manifest | None) -> None:
         """The first stage begins, with what a checkpoint has brought, if there is one."""

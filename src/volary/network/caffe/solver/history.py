@@ -71,7 +71,7 @@ def histories(
 def _slots(module: nn.Module, translation: Translation) -> Iterator[tuple[str, Tensor, bool] | None]:
     """Of each of Caffe's parameters, in its order: name, parameter, whether it is transposed; None: no parameter here.
 
-    Those that layers share count once.
+    Parameters that layers share count once.
     """
     names = {id(parameter): name for name, parameter in named_parameters(module)}
     seen: set[int] = set()

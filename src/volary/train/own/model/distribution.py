@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoopRun:
-    """What all models of a worker have in common. together: see `volary.train.own.parts.whole_tensors.WholeTensors`."""
+    """The parts that all models of a worker have in common. together: see
+    `volary.train.own.parts.whole_tensors.WholeTensors`.
+    """
 
     settings: Strategy
     share: Share
@@ -55,7 +57,7 @@ class LoopRun:
 
 @dataclass(frozen=True)
 class ModelCallbacks:
-    """What a distributed model calls.
+    """The functions that a distributed model calls.
 
     reached: backward is about to put a parameter's gradient into its bucket. used: the user's code uses a gradient that
     buckets hold. weight: the factor of this worker's gradients. settle: waits for all updates. why_own: see `RankCopy`.

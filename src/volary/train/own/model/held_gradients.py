@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class HeldGradients:
-    """Holds gradients of some parameters. Those that buckets have taken show as an `AbsentGradient`. look: called then.
+    """Holds gradients of some parameters. Gradients that buckets have taken show as an `AbsentGradient`. look: called
+    then.
 
     What was agreed on before is kept aside while later passes travel: it must not be added up once more.
     """

@@ -233,7 +233,7 @@ class LoopModel:
             own_copy.tell("the loop has ended, and the model")
 
     def rank_state(self) -> dict[str, Any]:
-        """What no other worker's replica has, within `consensus`."""
+        """The state that no other worker's replica has, within `consensus`."""
         return {name: one.rank_state() for name, one in self.strategy.own.items()}
 
     def restore_rank(self, state: Mapping[str, Any]) -> None:

@@ -74,7 +74,7 @@ class LoopSteps:
             raise Stopped("the run was asked to end after this step")
 
     def whole_loss(self, loss: Any, models: Sequence[LoopModel]) -> Any:
-        """What the optimiser does next must not differ between workers."""
+        """The optimiser's next step must not differ between workers."""
         group = models[0].replicas
         if loss is None or group.size == 1:
             return loss

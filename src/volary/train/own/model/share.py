@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Weighed:
-    """What this worker gave to `worker.weigh`, its `count`, and the sum over `group`, which comes beside the forward.
+    """The value that this worker gave to `worker.weigh`, its `count`, and the sum over `group`, which comes beside the
+    forward.
 
     Making one is a collective call. nothing: called if the sum is 0.
     """

@@ -56,7 +56,7 @@ class StepAgreement:
         return agreed
 
     def _counted(self) -> int:
-        """What all workers have alike that are at the same place, and whose replicas stay equal."""
+        """Count what all workers have alike that are at the same place, and whose replicas stay equal."""
         return sum(self._place()) + self._settings.digest
 
     def _place(self) -> tuple[int, int]:

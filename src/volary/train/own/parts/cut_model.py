@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 class CutModel:
-    """What is to be done with `part.module` because `layers`, the workers that hold it together, have parts of it.
+    """Does with `part.module` what has to be done because `layers`, the workers that hold it together, have parts of
+    it.
 
     share: of the newest batch. weight: the factor of this worker's gradients. together: see `WholeTensors`.
     Its `state_dict()`, and that of an optimiser that it holds, is whole, and a collective call.
@@ -72,7 +73,7 @@ class CutModel:
                 self._hooks.callback(hook.remove)
 
     def hold(self, optimizers: Sequence[Optimizer]) -> None:
-        """Those of them that update the model do so in parts from now on. Raises SettingError as `CutOptimizer`."""
+        """Optimisers that update the model do so in parts from now on. Raises SettingError as `CutOptimizer`."""
         for one in optimizers:
             if ids_of(one) & self._names.keys() and not self.holds(one):
                 self._optimizers.append(CutOptimizer(one, self._names, self._tensors))
@@ -116,7 +117,7 @@ class CutModel:
             yield from part_files(self.module, self.holdings, rank, [(OPTIMIZER, state)])
 
     def settings_of(self, optimizer: Optimizer) -> dict[str, Any]:
-        """What all workers know alike of an optimiser that it holds."""
+        """The settings of an optimiser that it holds, as all workers know them."""
         return next(one.settings() for one in self._optimizers if one.optimizer is optimizer)
 
     def load(self, folder: Path, manifest: Manifest) -> None:

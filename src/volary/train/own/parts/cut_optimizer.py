@@ -51,7 +51,7 @@ class CutOptimizer:
             return {**self.optimizer.state_dict(), "state": {}}
 
     def state(self) -> OptimizerState:
-        """What it remembers of this worker's parts, as of tensors of their own."""
+        """Its state of this worker's parts, as of tensors of their own."""
         return state_of(self.optimizer, self._names)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class CutOptimizer:
 
 
 def state_of(optimizer: Optimizer, names: Mapping[int, str]) -> OptimizerState:
-    """What an elementwise optimiser remembers of parameters, each as it is here. names: by id."""
+    """The state of parameters in an elementwise optimiser, each as it is here. names: by id."""
     parts = {Range(names[id(one)], 0, one.numel()): one for one in _parameters(optimizer) if id(one) in names}
     return OptimizerState(SliceOptimizer(parts, lambda _: optimizer, elementwise=True, clip_value=None).state())
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopJoining:
-    """What a worker needs to join the run. facts: what all workers must agree on, besides the network.
+    """The parts with which a worker joins the run. facts: what all workers must agree on, besides the network.
 
     saver: of this worker's files in checkpoints. saves: whether the loop is made to be saved. leaving: whether this
     worker was asked to go.

@@ -96,7 +96,7 @@ class ServedLoop:
 
     @property
     def steps(self) -> ServedSteps:
-        """Those of the loop. Raises BadInput before the first batch."""
+        """The optimisers of the loop. Raises BadInput before the first batch."""
         if self._steps is None:
             raise BadInput(f"a step was taken before the first batch; {NEEDED}")
         return self._steps

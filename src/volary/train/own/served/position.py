@@ -58,5 +58,7 @@ class RosterPosition:
 def portions_of(
     data: Any, batch_size: int | None, shuffle: bool | None, *, rank: int, workers: int, device: torch.device
 ) -> LoopPortions:
-    """What the roster hands out of data that `worker.feed` was given on worker `rank`. Raises what `shared` raises."""
+    """The portions that the roster hands out of data that `worker.feed` was given on worker `rank`. Raises what
+    `shared` raises.
+    """
     return LoopPortions(shared(data, batch_size, shuffle, Among(SampleShare(rank, workers))), device)

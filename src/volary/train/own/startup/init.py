@@ -87,7 +87,7 @@ def program() -> tuple[str, list[str]]:
 
 
 def _settings_of_environment() -> list[str]:
-    """What VOLARY_SETTINGS has, as `volary launch` takes it before the program. Raises BadInput."""
+    """The settings in VOLARY_SETTINGS, as `volary launch` takes them before the program. Raises BadInput."""
     text = os.environ.get(SETTINGS, "")
     try:
         return shlex.split(text)

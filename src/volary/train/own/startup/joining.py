@@ -50,7 +50,7 @@ def worker_of(
 
 @dataclass(frozen=True)
 class _Start:
-    """What a member brings, and the loop that it finds."""
+    """A member, and the loop that it finds."""
 
     member: Membership
     script: Script

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """What a row is. rows: how many there will be. shape: of a row's values. name: of what they are the output of.
+    """The form of a row. rows: how many there will be. shape: of a row's values. name: of what they are the output of.
 
     classes: names, if the values are probabilities. top: so many of the most probable classes alone; 0: all.
     """

@@ -74,7 +74,7 @@ class Fragment(Exchanging):
 
     @property
     def since(self) -> Mapping[str, Tensor]:
-        """What all workers have of it, by name."""
+        """The values that all workers have of it, by name."""
         return self.contribution.pushed.since
 
     def start(self, late: DeferredTensors) -> None:

@@ -189,7 +189,7 @@ class FragmentedSteps(Voting):
 
 
 class _Residuals:
-    """What the codecs of all fragments have left out, each of its own parameters; see `ErrorFeedback`."""
+    """Keeps what the codecs of all fragments have left out, each of its own parameters; see `ErrorFeedback`."""
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self._of = [(set(one.since), one.contribution.keeper) for one in fragments]

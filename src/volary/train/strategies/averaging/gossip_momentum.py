@@ -56,7 +56,7 @@ class GossipMomentum:
         torch.add(slow, moved, out=self._trained[slot.name])
 
     def state(self) -> dict[str, Any]:
-        """What a worker goes on from, besides its parameters."""
+        """The state that a worker continues from, besides its parameters."""
         return {"slow": self._slow, "steps": self._steps}
 
     @torch.no_grad()

@@ -151,7 +151,9 @@ class GossipSteps(Exchanging):
         return {slot.name: slot.parameter.detach() for slot in self.contribution.slots}
 
     def _meant(self) -> dict[str, Tensor]:
-        """What the mean of all replicas is taken of: parameters by name, and averages by the number of theirs."""
+        """The tensors that the mean of all replicas is taken of: parameters by name, and averages by the number of
+        theirs.
+        """
         return {**self._trained(), **{str(number): one for number, one in self._averages.averages().items()}}
 
     @torch.no_grad()

@@ -109,7 +109,7 @@ class LocalSteps(Exchanging):
 
     @torch.no_grad()
     def _changed(self) -> dict[str, Tensor] | None:
-        """What was changed since the sums that are under way left; None: there are none."""
+        """The changes since the sums that are under way left; None: there are none."""
         if self._under_way is None:
             return None
         return {slot.name: slot.parameter - self._begun[slot.name] for slot in self.contribution.buckets.slots}

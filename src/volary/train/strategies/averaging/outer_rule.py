@@ -96,7 +96,7 @@ class OuterRule:
         self._optimizers.apply(number, values, replace(update, scale=-update.scale))
 
     def state(self, number: int, *, copied: bool = True) -> list[PartState]:
-        """What the rule remembers of each part. copied: see `SliceOptimizer.state`."""
+        """The rule's state of each part. copied: see `SliceOptimizer.state`."""
         return self._optimizers.state(number, copied=copied)
 
     def restore(self, number: int, state: OptimizerState) -> None:
@@ -145,7 +145,7 @@ class WorkersOuterRule:
             self._swap()
 
     def averages(self) -> dict[int, Tensor]:
-        """Those that there are, by the number of the parameter."""
+        """The states that there are, by the number of the parameter."""
         found = {n: None if self._rule is None else self._rule.average(n) for n in range(len(self._trained))}
         return {number: one for number, one in found.items() if one is not None}
 
@@ -158,7 +158,7 @@ class WorkersOuterRule:
             average.copy_(own)
 
     def state(self) -> list[Any]:
-        """What it remembers, as `OptimizerState.plain` gives it, in its own memory until the next update."""
+        """Its state, as `OptimizerState.plain` gives it, in its own memory until the next update."""
         if self._rule is None:
             return []
         found = [self._rule.state(number, copied=False) for number in range(len(self._trained))]
