@@ -61,13 +61,13 @@ function Machine({ data, here }) {
   const colour = (run) => line(SERIES[here.indexOf(run) % SERIES.length]);
   const unit = (kind, taken) => (number) => {
     const run = here.find((one) => one[`given_${kind}s`].includes(number));
-    const used = !run && taken?.includes(number);
+    const used = !run && taken.includes(number);
     const how = run ? run.name : used ? "used outside of the queue" : "free";
     return html`<span class=${used ? "unit used" : "unit"} data-run=${run?.name} title=${`${kind} ${number}: ${how}`} style=${run ? { borderBottomColor: colour(run) } : {}}>${number}<span class="unseen">: ${how};</span></span>`;
   };
   const asked = here.reduce((sum, run) => sum + run.memory_bytes, 0);
   return html`<dl class="units">
-      <dt>cores</dt><dd>${data.cores.map(unit("core"))}</dd>
+      <dt>cores</dt><dd>${data.cores.map(unit("core", data.used_cores))}</dd>
       ${data.gpus.length > 0 && html`<dt>GPUs</dt><dd>${data.gpus.map(unit("gpu", data.used_gpus))}</dd>`}
       <dt>memory</dt><dd>${size(asked)}${data.memory_bytes !== null && html` of ${size(data.memory_bytes)}
         <span class="bar" aria-hidden="true">${here.map((run) => html`<i title=${`${run.name} ${size(run.memory_bytes)}`} style=${{ background: colour(run), width: `${(100 * run.memory_bytes) / data.memory_bytes}%` }}></i>`)}</span>`}</dd>

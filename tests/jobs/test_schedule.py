@@ -91,6 +91,13 @@ def test_gpus_are_given_by_number_and_not_those_that_strangers_use():
     assert decided.reasons["last"].words == "waits for 1 GPU"
 
 
+def test_cores_that_are_used_outside_of_the_queue_are_not_given_and_who_waits_for_them_is_told():
+    four = Capacity((0, 1, 2, 3), 8 << 30, used_cores=(0, 2))
+    decided = decide([waiting("one", 1, 1), waiting("two", 2, 2)], four, 0)
+    assert [one.given.cores for one in decided.start] == [(1,)]
+    assert decided.reasons["two"].words == "waits for 1 of 2 cores (2 cores used outside of the queue)"
+
+
 def test_what_this_machine_never_has_holds_up_nobody():
     decided = decide([waiting("huge", 8, 1), waiting("small", 1, 2)], FOUR, 0)
     assert started(decided) == ["small"]

@@ -12,6 +12,7 @@ from page._asking import served
 from volary.errors import BadInput
 from volary.jobs.entry import Demand, Given, QueueEntry
 from volary.jobs.table import QueueTable, queue_folder
+from volary.jobs.unqueued import counted
 from volary.page.actions import STARTS
 from volary.page.overview.folder import Folder
 from volary.page.overview.queue import QueueHere, queue_here
@@ -60,6 +61,13 @@ def test_it_says_what_runs_where_and_why_others_wait():
     assert (a.id, a.state, a.given_cores, a.memory_bytes) == ("a", "running", cores[:1], 1 << 30)
     assert (b.id, b.state, b.given_cores, b.reason[:9]) == ("b", "waiting", (), "waits for")
     assert (c.id, c.name, c.held, c.reason) == (None, "c", True, "held"), "of another folder's run the name alone"
+
+
+def test_cores_of_a_run_that_trains_without_the_queue_are_used():
+    queued("b")
+    run = RunDirectory.create(Path("runs"), "alone", "it", "network: lenet\n")
+    with run.lock(), counted(run, [cores_here()[-1]]):
+        assert look().used_cores == (cores_here()[-1],)
 
 
 def test_looking_makes_no_queue_where_there_is_none():

@@ -14,7 +14,7 @@ from volary.driver.servers.settings import keeper_host
 from volary.driver.servers.storage import storage_of
 from volary.driver.tasks.beginning import begin
 from volary.driver.tasks.checks import check, check_place
-from volary.driver.tasks.submitting import is_queued, put_into_queue
+from volary.driver.tasks.submitting import counted_here, is_queued, put_into_queue
 from volary.driver.tasks.task import Task, create
 from volary.driver.watching.failure_detector import Rules
 from volary.engine._base import Engine, Handle, Launch
@@ -100,16 +100,17 @@ def drive(
 
     begin(directory, task)
     restarts = 0
-    while True:
-        one = drive_of(directory, lock, task, watcher, host_of(task), engine)
-        try:
-            return one.run(launch, warnings, changes)
-        except (WorkerLost, ServerLost) as lost:
-            if restarts == engine.max_restarts or one.asked_to_end:
-                raise
-            restarts += 1
-            warnings = [f"restart {restarts} of {engine.max_restarts}: {str(lost).splitlines()[0]}"]
-            changes = []
+    with counted_here(directory, task):
+        while True:
+            one = drive_of(directory, lock, task, watcher, host_of(task), engine)
+            try:
+                return one.run(launch, warnings, changes)
+            except (WorkerLost, ServerLost) as lost:
+                if restarts == engine.max_restarts or one.asked_to_end:
+                    raise
+                restarts += 1
+                warnings = [f"restart {restarts} of {engine.max_restarts}: {str(lost).splitlines()[0]}"]
+                changes = []
 
 
 def launch_of_workers(directory: RunDirectory, task: Task, meeting: Meeting) -> Launch:

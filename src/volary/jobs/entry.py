@@ -31,12 +31,16 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """A machine: the numbers of its cores and of its GPUs, and its memory. used_gpus: those that strangers use now."""
+    """A machine: the numbers of its cores and of its GPUs, and its memory.
+
+    used_gpus, used_cores: those that are used now outside of the queue.
+    """
 
     cores: tuple[int, ...]
     memory_bytes: int
     gpus: tuple[int, ...] = ()
     used_gpus: tuple[int, ...] = ()
+    used_cores: tuple[int, ...] = ()
 
     @property
     def whole(self) -> Demand:
@@ -46,7 +50,7 @@ class Capacity(msgspec.Struct, frozen=True):
     @property
     def usable(self) -> Demand:
         """What there is for the runs of the queue now."""
-        return self.whole - Demand(0, 0, len(self.used_gpus))
+        return self.whole - Demand(len(self.used_cores), 0, len(self.used_gpus))
 
     def refusal(self, demand: Demand) -> str:
         """Why no such run can ever start here; empty if it can."""

@@ -17,6 +17,7 @@ from volary.jobs.entry import GIB, Capacity, QueueEntry
 from volary.jobs.memory import keep_bytes, known_bytes
 from volary.jobs.runner import How, Moment
 from volary.jobs.table import QueueTable
+from volary.jobs.unqueued import cores_outside
 from volary.monitor.digest import Follower
 from volary.run.control.stopping import ask_to_stop, asked_to_stop
 from volary.run.database.journal import Journal
@@ -64,8 +65,11 @@ class RunMachinery:
 
     def capacity(self, entries: Sequence[QueueEntry]) -> Capacity:
         found = capacity_here()
-        ours = {gpu for entry in entries if entry.given for gpu in entry.given.gpus}
-        return Capacity(found.cores, found.memory_bytes, found.gpus, tuple(set(found.used_gpus) - ours))
+        given = [entry.given for entry in entries if entry.given]
+        gpus = set(found.used_gpus) - {gpu for one in given for gpu in one.gpus}
+        cores = cores_outside({entry.run for entry in entries}) - {core for one in given for core in one.cores}
+        used_cores = tuple(core for core in found.cores if core in cores)
+        return Capacity(found.cores, found.memory_bytes, found.gpus, tuple(gpus), used_cores)
 
     def ends(self, entries: Iterable[QueueEntry]) -> Mapping[str, float]:
         now_s, known = clock.running_s(), self._estimates

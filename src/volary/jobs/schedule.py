@@ -100,10 +100,8 @@ class _Scheduling:
 
     def _start(self, entry: QueueEntry) -> None:
         given = Given(
-            self._unused(self._capacity.cores, "cores", entry.demand.cores),
-            self._unused(
-                [gpu for gpu in self._capacity.gpus if gpu not in self._capacity.used_gpus], "gpus", entry.demand.gpus
-            ),
+            self._unused(self._capacity.cores, self._capacity.used_cores, "cores", entry.demand.cores),
+            self._unused(self._capacity.gpus, self._capacity.used_gpus, "gpus", entry.demand.gpus),
         )
         begun = msgspec.structs.replace(
             entry, state="running", given=given, started_s=self._now_s, fills=self._gap_until < math.inf
@@ -112,9 +110,9 @@ class _Scheduling:
         self._found.start.append(begun)
         self._free, self._soon = self._free - entry.demand, self._soon - entry.demand
 
-    def _unused(self, numbers: Sequence[int], kind: str, count: int) -> tuple[int, ...]:
+    def _unused(self, numbers: Sequence[int], used: Sequence[int], kind: str, count: int) -> tuple[int, ...]:
         taken = {number for one in self._underway if one.given for number in getattr(one.given, kind)}
-        return tuple(number for number in numbers if number not in taken)[:count]
+        return tuple(number for number in numbers if number not in taken and number not in used)[:count]
 
     def _let_wait(self, entry: QueueEntry) -> None:
         """Keep room for it, of what ends soon or of those that give way; else nobody after it may delay it."""
@@ -131,7 +129,9 @@ class _Scheduling:
             return
         starts_s = self._earliest(demand)
         self._gap_until, self._first_blocked = starts_s or self._now_s, _name(entry.run)
-        self._found.reasons[entry.run] = Reason(f"waits for {lacks}", starts_s)
+        outside = len(self._capacity.used_cores) if demand.cores > self._free.cores else 0
+        words = f" ({_many(outside, 'core')} used outside of the queue)" if outside else ""
+        self._found.reasons[entry.run] = Reason(f"waits for {lacks}{words}", starts_s)
 
     def _stop(self, entry: QueueEntry, why: str) -> None:
         self._found.stop[entry.run] = why

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 from volary.driver.queued import queue_of, submit
 from volary.driver.tasks.checks import check, check_place
@@ -16,8 +16,11 @@ from volary.jobs.machinery import capacity_here
 from volary.jobs.memory import known_bytes
 from volary.jobs.queue import LocalQueue
 from volary.jobs.settings import queues_all_runs
+from volary.jobs.unqueued import counted
 from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk
+from volary.run.machine.cores import cores_here, share_of
+from volary.run.machine.gpus import gpus_here
 from volary.session.script import Script
 
 
@@ -66,9 +69,28 @@ def _demand(task: Task, asked: QueueRequest) -> Demand:
         return Demand()
     here = capacity_here()
     workers = task.strategy.workers if isinstance(task.engine, LocalEngine) else 1  # else they are elsewhere
-    device = task.device if isinstance(task, Script) else task.train.device
-    on_gpus = device == "cuda" or (device == "auto" and workers <= len(here.gpus))
+    on_gpus = _is_on_gpus(task, workers, len(here.gpus))
     demand = asked.demand(workers, len(here.cores), int(on_gpus), known_bytes(task.to_yaml()))
     if refusal := here.refusal(demand):
         raise BadInput(f"the run {refusal}; accepted: what this machine has")
     return demand
+
+
+def counted_here(directory: RunDirectory, task: Task) -> AbstractContextManager[None]:
+    """Meanwhile the queue of this machine counts with the run, unless it has started it itself."""
+    return counted(directory, _cores_of(task))
+
+
+def _cores_of(task: Task) -> list[int]:
+    """The cores of this machine that its workers take: of those on GPUs one each, else all."""
+    if not isinstance(task.engine, LocalEngine):
+        return []
+    here, workers = cores_here(), task.strategy.workers
+    if not _is_on_gpus(task, workers, len(gpus_here())):
+        return here
+    return sorted({share_of(here, rank, workers)[0] for rank in range(workers)})
+
+
+def _is_on_gpus(task: Task, workers: int, gpus: int) -> bool:
+    device = task.device if isinstance(task, Script) else task.train.device
+    return device == "cuda" or (device == "auto" and workers <= gpus)

@@ -34,7 +34,7 @@ class QueuedRun(msgspec.Struct, frozen=True):
 
 
 class QueueHere(msgspec.Struct, frozen=True):
-    """The queue, and the machine: its cores and GPUs by number, those that somebody else computes on, its memory.
+    """The queue, and the machine: its cores and GPUs by number, those that are used outside of the queue, its memory.
 
     memory_bytes: None if the system does not say. starts: whether the page may change the queue. carried_out: as
     `QueueView` has it.
@@ -44,6 +44,7 @@ class QueueHere(msgspec.Struct, frozen=True):
     cores: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
     used_gpus: tuple[int, ...] = ()
+    used_cores: tuple[int, ...] = ()
     memory_bytes: int | None = None
     carried_out: bool = True
     starts: bool = False
@@ -60,6 +61,7 @@ def queue_here(folder: Folder, *, starts: bool) -> QueueHere:
         cores=machine.cores,
         gpus=machine.gpus,
         used_gpus=machine.used_gpus,
+        used_cores=machine.used_cores,
         memory_bytes=None if machine.memory_bytes >= NO_LIMIT else machine.memory_bytes,
         carried_out=view.carried_out,
         starts=starts,
