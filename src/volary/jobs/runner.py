@@ -159,7 +159,8 @@ class QueueRunner:
     def _unfinished(self, entries: Sequence[QueueEntry]) -> set[str]:
         """Runs outside of the queue that others wait for; those that wait for what never finishes leave the queue."""
         waiting, here = [entry for entry in entries if entry.state == "waiting"], {entry.run for entry in entries}
-        states = {run: self._machinery.unfinished(run) for entry in waiting for run in set(entry.after) - here}
+        outside = {run for entry in waiting for run in entry.after} - here  # many may wait for one
+        states = {run: self._machinery.unfinished(run) for run in outside}
         for entry in waiting:
             if never := [run for run in entry.after if states.get(run, True) is None]:
                 self._machinery.give_up(entry, f"{never[0]}, which it comes after, did not finish")
