@@ -10,10 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+import volary
 from faults._running import VOLARY, Run, last_step, running, session, state
 from volary.engine.spark import SparkEngine
 from volary.errors import SettingError
 from volary.executors.stage import StageSettings, cause, lacks, scratch
+from volary.executors.task import TaskOrder, task
 
 RAISED = """Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure \
 reason: Stage failed because barrier task ResultTask(0, 1) finished unsuccessfully.
@@ -99,6 +101,19 @@ def test_a_cluster_without_barriers_is_refused_by_its_version():
     said = "the cluster has Spark 3.4.1, whose mapInArrow knows no barrier; accepted: 3.5 or newer"
     assert lacks(has | {"version": "3.4.1"}, 2) == said
     assert lacks(has | {"version": "3.5.0"}, 2) is None
+
+
+def order(version: str) -> str:
+    """What a task of a driver with this version is told."""
+    return TaskOrder(version=version, command=[], python="", folder="", variables={}, log="", asked_at=0.0).words()
+
+
+def test_an_executor_with_another_version_or_without_volary_is_named_with_what_it_should_have(monkeypatch):
+    with pytest.raises(RuntimeError, match=rf"executor on \S+: has Volary {volary.__version__}; accepted: .*, 9\.9"):
+        next(task(order("9.9"))(iter(())))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(RuntimeError, match=r"executor on \S+: Volary is not installed; accepted: 9\.9"):
+        next(task(order("9.9"))(iter(())))
 
 
 def test_the_master_is_the_one_of_spark_s_own_configuration_if_the_session_names_none(installed, monkeypatch):
