@@ -141,10 +141,6 @@ class HeldRows:
         return ()
 
 
-def _shapes(record: np.dtype[Any]) -> str:
-    return ", ".join(f"{name} {record[name].shape}" for name in record.names or ())
-
-
 def bytes_each(like: Sequence[Sequence[Any]]) -> int:
     """The size of a row, its inputs and its target."""
     return sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in like)
