@@ -2,7 +2,8 @@
 
     python benchmarks/partitions.py [--quick] [--only NAME] [--json FILE]
 
-Rows `tensor-bytes`, `hybrid-bytes` and `hybrid-memory` are in `_parts_bytes.py`.
+Rows `tensor-bytes`, `hybrid-bytes` and `hybrid-memory` are in `_parts_bytes.py`, `partition-auto` and `predicted` in
+`_partition_choice.py`.
 
 Rows `sharded3-...`: `partition: {name: sharded, level: 3}` on four workers, AlexNet-like (34 million parameters, P =
 137 MB, nearly all in two layers), 16 samples each, beside FSDP2 (`torch.distributed.fsdp.fully_shard` of each layer, on
@@ -23,6 +24,7 @@ import statistics
 from collections.abc import Callable
 
 import _exchange_cases as cases
+import _partition_choice
 import _parts_bytes
 import _pipeline_bubble
 from _exchange_found import median
@@ -81,6 +83,7 @@ ROWS: dict[str, Callable[[Options], Row]] = {
     "sharded3-memory": _memory,
     "sharded3-1g": _step,
     "pipeline-bubble": _bubble,
+    **_partition_choice.ROWS,
 }
 
 

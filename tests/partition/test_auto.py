@@ -29,10 +29,10 @@ INPUTS, CLASSES, BATCH, VALUE = 784, 10, 16, 4
 PARAMETERS = (INPUTS + 1) * 600 + 601 * 500 + 501 * CLASSES
 
 
-def wide(workers: int = 4, **strategy: Any) -> Session:
+def wide(workers: int = 4, batch: int = BATCH, **strategy: Any) -> Session:
     return Session(
         network={"layers": ["flatten", *WIDE]},
-        data={"source": "digits", "batch_size": BATCH},
+        data={"source": "digits", "batch_size": batch},
         optimizer="adam",
         strategy={"workers": workers, "partition": "auto", **strategy},
     )
@@ -82,14 +82,19 @@ def test_a_pipeline_is_predicted_with_its_waits_and_the_worker_that_holds_most()
     assert found.computing_s > by_name(tried(wide(1)))["data"].computing_s / 2
 
 
+def test_micro_batches_read_parameters_and_add_up_their_gradients_again_and_again():
+    few, many = (
+        tried(wide(2, partition={"name": "pipeline", "micro_batches": count})).own.computing_s for count in (2, 16)
+    )
+    assert many > 2 * few, "although workers wait less"
+
+
 def test_slow_links_change_the_choice_and_a_budget_does():
-    slow = tried(wide(partition={"name": "auto", "link_mbit": 10}))
-    assert slow.own.named == "tensor"
-    quick = tried(wide(partition={"name": "auto", "link_mbit": 10**9}))
-    assert "tensor" not in quick.own.named
+    slow, quick = (tried(wide(batch=128, partition={"name": "auto", "link_mbit": rate})) for rate in (10, 10**9))
+    assert slow.own.named == "tensor" and "tensor" not in quick.own.named
     most = max(one.memory.total for one in slow.legal if one.named != "data")
     assert by_name(slow)["data"].memory.total > most
-    fitting = tried(wide(memory=f"{most}B"))
+    fitting = tried(wide(batch=128, memory=f"{most}B"))
     assert fitting.own.memory.total <= most
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -85,7 +86,16 @@ def passing(rank: int, world_size: int) -> None:
     part = ROOM.load("tensor")().part(network, rank, world_size)
     assert part.join is not None
     group = part.join(joined())
+    rounds = list[int]()
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        rounds.append(1)
+        yield
+
+    group.waiting = waiting
     network(x).sum().backward()
+    assert len(rounds) == part.rounds(uses)
     assert group.sent_bytes == part.passes_bytes(uses, SAMPLES)
     with pytest.raises(SettingError, match="cuts a layer that is given a PackedSequence; accepted: a tensor, as"):
         network[0](nn.utils.rnn.pack_sequence([torch.ones(4, WIDTH), torch.ones(2, WIDTH)]))

@@ -118,7 +118,9 @@ class Part:
     layers communicate in. Until then `module` is the whole network. None: each rank holds a replica alone. absent:
     takes part in a forward of ranks that have samples, on one that has none; it gives a scalar 0, whose backward takes
     part in theirs. None: nobody waits for it. passes_bytes: to others between parts of layers, in a step of so many
-    samples, if it uses layers so, by name: of the rank that passes most. idle: the share of a step in which it waits
+    samples, if it uses layers so, by name: of the rank that passes most. rounds: messages of them that a
+    rank waits for one after another in a step. pieces: micro-batches in which a batch passes, each of which reads the
+    parameters, and adds to the sums of their gradients. idle: the share of a step in which it waits
     for other ranks, if each has as much to compute. alive: of the samples of a pass those whose activations it holds
     at once, as a share. learn: takes one batch through it; returns whether its backward was wanted.
     at_once: why gradients are there only when all of a batch has passed, so that layers are left as they are; empty:
@@ -131,6 +133,8 @@ class Part:
     holdings: Holdings
     absent: Callable[[], Tensor] | None = None
     passes_bytes: Callable[[Mapping[str, LayerUse], float], float] = lambda _, __: 0.0
+    rounds: Callable[[Mapping[str, LayerUse]], int] = lambda _: 0
+    pieces: int = 1
     idle: float = 0.0
     alive: float = 1.0
     join: Callable[[Group], PartGroup] | None = None

@@ -65,7 +65,7 @@ class Hybrid(Partition):
 
         Raises SettingError if there are none, or they cannot be cut.
         """
-        from volary.partition.cutting.bytes_passed import passed_by_hybrid
+        from volary.partition.cutting.bytes_passed import passed_by_hybrid, rounds_by_hybrid
         from volary.partition.cutting.hybrid_network import cut_outputs, outputs_of, take_part
         from volary.partition.cutting.sub_batches import SubBatches
 
@@ -84,6 +84,7 @@ class Hybrid(Partition):
             join=partial(cut_outputs, module, list(names), holdings, self.scheme if self.updates == "batch" else 1),
             absent=partial(take_part, module, list(names)),
             passes_bytes=partial(passed_by_hybrid, module, list(names), ranks),
+            rounds=partial(rounds_by_hybrid, list(names)),
         )
         if self.updates == "batch":
             return part

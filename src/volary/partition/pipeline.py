@@ -95,6 +95,7 @@ class PipelineStages(Partition):
             module,
             Holdings(rank, self.mesh(ranks), keepers),
             passes_bytes=partial(plan.passed_bytes, ranks, 2 if narrow else 4),
+            pieces=micro_batches,
             idle=table.bubble,
             alive=table.alive,
             join=network.join,

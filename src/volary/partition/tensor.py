@@ -61,7 +61,7 @@ class TensorCut(Partition):
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
         """The network, of whose layers this rank is to hold its part. Raises SettingError if it cannot be cut so."""
         from volary.partition.cutting.budget import cut_to
-        from volary.partition.cutting.bytes_passed import passed_by_tensor
+        from volary.partition.cutting.bytes_passed import passed_by_tensor, rounds_by_tensor
         from volary.partition.cutting.cut_network import blocks_of, cut_network
         from volary.partition.cutting.plans import plan_for
 
@@ -85,6 +85,7 @@ class TensorCut(Partition):
             holdings,
             place=f"part {rank + 1} of {ranks} of cut layers",
             passes_bytes=partial(passed_by_tensor, module, plan, ranks, self.hand_over != "exact"),
+            rounds=partial(rounds_by_tensor, module, plan),
             join=partial(cut_network, module, plan, holdings, self.hand_over if self.hand_over != "exact" else ""),
         )
 

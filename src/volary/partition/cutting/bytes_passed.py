@@ -29,6 +29,12 @@ def passed_by_tensor(
     return samples * values * (min(width, NARROW_BYTES) if narrow else width)
 
 
+def rounds_by_tensor(module: nn.Module, plan: Plan, uses: Mapping[str, LayerUse]) -> int:
+    """The messages of such layers that follow each other in a step."""
+    layers = dict(named_modules(module))
+    return sum(_rounds(cut, layers[cut.layer], uses[cut.layer]) for cut in plan.cuts if cut.layer in uses)
+
+
 def passed_by_hybrid(
     module: nn.Module, names: Sequence[str], ranks: int, uses: Mapping[str, LayerUse], samples: float
 ) -> float:
@@ -41,6 +47,13 @@ def passed_by_hybrid(
         given, returned = rows * layer.in_features * others, rows * layer.out_features * others / ranks
         found += layer.weight.element_size() * (given + 2 * returned + given * use.needs_gradient)
     return found
+
+
+def rounds_by_hybrid(names: Sequence[str], uses: Mapping[str, LayerUse]) -> int:
+    """The messages of such layers that follow each other in a step: all agree on what they run, then values go there
+    and back, and so do gradients.
+    """
+    return sum(4 + uses[name].needs_gradient for name in names if name in uses)
 
 
 def _of_cut(cut: LayerCut, layer: nn.Module, use: LayerUse, ranks: int) -> float:
@@ -58,6 +71,16 @@ def _of_cut(cut: LayerCut, layer: nn.Module, use: LayerUse, ranks: int) -> float
     else:
         values = outputs * summed + inputs * gathered * (use.needs_gradient and not cut.apart)
     return values
+
+
+def _rounds(cut: LayerCut, layer: nn.Module, use: LayerUse) -> int:
+    if isinstance(layer, nn.RNNBase):
+        ways = 1 + layer.bidirectional
+        positions = use.values // (layer.hidden_size * ways)
+        return (2 * positions * layer.num_layers - 1) * ways + isinstance(layer, nn.LSTM) + use.needs_gradient
+    forward = not cut.apart if cut.how == "column" else 1
+    backward = use.needs_gradient and not (cut.how == "row" and cut.apart)
+    return forward + backward
 
 
 def _of_units(layer: nn.RNNBase, use: LayerUse, ranks: int) -> float:

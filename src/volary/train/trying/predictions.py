@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from volary.session.spec import Session
     from volary.train.model import Model
 
+ROUND_S = 1e-4  # about what a small message between processes of one machine takes, with who sends it
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -89,11 +91,12 @@ def predicted(
     layer = max(busiest.layers_s, key=lambda name: busiest.layers_s[name])
     whole = {row["name"]: passes_s(row, batch) for row in graph["layers"]}
     computing_s = busiest.computing_s / (1 - first.idle)
-    passed, exchanged = first.passes_bytes(layer_uses(graph), batch), max(work.exchanged_bytes for work in works)
+    uses = layer_uses(graph)
+    passed, exchanged = first.passes_bytes(uses, batch), max(work.exchanged_bytes for work in works)
     return Prediction(
         session,
         max(memories, key=lambda memory: memory.total),
-        step_s(computing_s + passed / bytes_per_s, exchanged / bytes_per_s),
+        step_s(computing_s + first.rounds(uses) * ROUND_S + passed / bytes_per_s, exchanged / bytes_per_s),
         computing_s,
         passed + exchanged,
         sum(whole.values()) / workers / sum(busiest.layers_s.values()),

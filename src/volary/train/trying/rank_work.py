@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from volary.session.spec import Session
 
 PASSES = 3  # forward passes that a forward and a backward one take as long as
+ADDED = 3  # of a sum of gradients: it is read, with what is added, and written
 VALUE_BYTES = 4
 
 
 @dataclass(frozen=True)
 class RankWork:
-    """layers_s: of the passes through each layer, by name. parameters_s: of reading parameters in them. update_s: of
+    """layers_s: of the passes through each layer, by name. parameters_s: of reading parameters in them, and
+    adding up their gradients. update_s: of
     the update. exchanged_bytes: sent for gradients. activations: of how many samples all are held at once.
     """
 
@@ -58,9 +60,10 @@ def work_of(session: Session, module: nn.Module, part: Part, graph: Mapping[str,
     kept_bytes = sum(one.nbytes for one in trained.values()) * holdings.kept_share
     # gradients are read, and parameters and what the optimiser keeps read and written
     update_bytes = (3 + 2 * getattr(session.optimizer, "kept", 0)) * kept_bytes
+    pieces = session.train.accumulate * part.pieces
     return RankWork(
         layers_s=layers_s,
-        parameters_s=PASSES * session.train.accumulate * sum(held.values()) / MOVED_BYTES_PER_S,
+        parameters_s=(PASSES * pieces + ADDED * (pieces - 1)) * sum(held.values()) / MOVED_BYTES_PER_S,
         update_s=update_bytes / MOVED_BYTES_PER_S,
         exchanged_bytes=sum(around * (many[name] - 1) / many[name] * size for name, size in held.items()),
         activations=activations,
