@@ -97,11 +97,15 @@ def test_a_batch_has_a_sample_for_each_share_and_not_for_each_worker(name, fewes
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"),
-    [("tensor", {}), ("hybrid", {}), ("pipeline", {}), ("mesh", {"axes": {"data": 2, "sharded": 2}})],
+    ("name", "settings", "early_update"),
+    [
+        ("hybrid", {"scheme": 2, "updates": "sub_batch"}, False),
+        *(("mesh", {"axes": {"data": 2, "sharded": 2}}, early) for early in (False, True)),
+        *((name, {}, True) for name in ("tensor", "hybrid", "pipeline")),
+    ],
 )
-@pytest.mark.parametrize("early_update", [False, True])
-def test_a_loop_of_one_s_own_takes_no_part_of_a_network(name, settings, early_update):
+def test_a_loop_of_one_s_own_is_refused_a_partition_that_it_cannot_train_with(name, settings, early_update):
     strategy = {"workers": 4, "partition": {"name": name, **settings}}
-    with pytest.raises(SettingError, match=f"strategy.partition is {name}, and .*; accepted: partition=data, or shard"):
+    said = f"^(strategy.partition is {name}, and .*|early_update is true, and with partition={name} .*); accepted: "
+    with pytest.raises(SettingError, match=said):
         Script(program="train.py", strategy=strategy, early_update=early_update)
