@@ -1,8 +1,9 @@
-"""Loops of one's own whose workers hold parts of layers: as on one worker, saved and resumed by any partition."""
+"""Loops of one's own whose workers hold parts of a model: as on one worker, saved and resumed by any partition."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,9 @@ from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 
 TENSOR, HYBRID = {"partition": "tensor"}, {"partition": "hybrid"}
+PIPELINE = {"partition": {"name": "pipeline", "micro_batches": 3}}
+STRATEGIES = (TENSOR, HYBRID, PIPELINE)
+PARAMETERS = 8  # of the network below
 
 
 def network() -> nn.Sequential:
@@ -31,19 +35,27 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 3)).double()
 
 
+def passed(worker: Worker, model: nn.Module, inputs: Any, targets: Any, passes: int = 1) -> torch.Tensor:
+    """Forward and backward; the loss. Of a model in stages `worker.learn` alone does it."""
+    if len(list(model.parameters())) == PARAMETERS:
+        loss = nn.functional.cross_entropy(model(inputs), targets) / passes
+        loss.backward()
+        return loss.detach()
+    return worker.learn(inputs, targets, lambda outputs, own: nn.functional.cross_entropy(outputs, own) / passes)
+
+
 def stepping(worker: Worker, *, samples: int = 23, passes: int = 1, clip: float | None = None) -> dict[str, Any]:
-    """24 steps of 4 samples, or half of two passes; whole states for its code, and what workers find together."""
+    """21 steps of 4 samples, or half of two passes; whole states for its code, and what workers find together."""
     model = network()
     model[0].bias.requires_grad_(False)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     model, optimizer = worker.distribute(model, optimizer, passes=passes)
     calls, norms, means = 0, [], []
-    for _ in range(4):
-        for inputs, targets in worker.feed(_own_loops.points(samples), batch_size=4):
-            loss = nn.functional.cross_entropy(model(inputs), targets)
-            (loss / passes).backward()
+    for _ in range(3):
+        for inputs, targets in worker.feed(_own_loops.points(samples), batch_size=4, shuffle=False):
+            loss = passed(worker, model, inputs, targets, passes)
             calls += 1
-            means.append(worker.mean(loss.detach()))
+            means.append(worker.mean(loss))
             if calls % passes:
                 continue
             if clip is not None:
@@ -66,13 +78,15 @@ LOOPS: dict[str, dict[str, Any]] = {
 }
 
 
-def looped(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Any]:
-    found = {}
-    for attempt, (name, settings) in enumerate(LOOPS.items()):
+def looped(rank: int, world_size: int, strategies: Sequence[dict[str, Any]], loops: Sequence[str]) -> list[Any]:
+    """By strategy and loop: what each ends with, and the losses of its steps."""
+    found = []
+    for attempt, (strategy, name) in enumerate(product(strategies, loops)):
+        settings = LOOPS[name]
         values, recorder = call(
             lambda worker, of=settings: stepping(worker, **of), rank, world_size, attempt, strategy=strategy
         )
-        found[name] = values | {"losses": torch.tensor([row.loss for row in recorder.rows])}
+        found.append(values | {"losses": torch.tensor([row.loss for row in recorder.rows])})
     return found
 
 
@@ -84,13 +98,15 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any], rounding: float
         )
 
 
-@pytest.mark.parametrize("strategy", [TENSOR, HYBRID], ids=["tensor", "hybrid"])
-@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_loops_whose_workers_hold_parts_of_layers_equal_one_worker(workers, world_size, strategy):
-    alone = looped(0, 1, {})
-    for found in workers(world_size, looped, strategy):
-        for name, expected in alone.items():
-            assert_same(found[name], expected)
+SLOW = [pytest.param(n, list(LOOPS), marks=pytest.mark.slow) for n in (3, 4)]
+
+
+@pytest.mark.parametrize(("world_size", "loops"), [(2, list(LOOPS)[:1]), *SLOW])
+def test_loops_whose_workers_hold_parts_of_a_model_equal_one_worker(workers, world_size, loops):
+    alone = looped(0, 1, [{}], loops)
+    for found in workers(world_size, looped, STRATEGIES, loops):
+        for values, expected in zip(found, alone * len(STRATEGIES), strict=True):
+            assert_same(values, expected)
 
 
 class Killed(Exception):
@@ -113,7 +129,7 @@ def keeping(life: int, folder: str, strategy: dict[str, Any], dropped: float, di
         for _ in worker.epochs(2):
             for inputs, targets in worker.feed(_own_loops.points(16), batch_size=4):
                 optimizer.zero_grad()
-                nn.functional.cross_entropy(model(inputs), targets).backward()
+                passed(worker, model, inputs, targets)
                 optimizer.step()
                 steps += 1
                 if steps == die:
@@ -130,32 +146,40 @@ def keeping(life: int, folder: str, strategy: dict[str, Any], dropped: float, di
 # who writes and who goes on, what is dropped, and how near the ends are: of other partitions others draw the masks
 WALKS = {
     "tensor": (TENSOR, TENSOR, 0.25, 0.0),
+    "pipeline to tensor": (PIPELINE, TENSOR, 0.0, ROUNDING),
+}
+MORE_WALKS = {
     "hybrid": (HYBRID, HYBRID, 0.25, 0.0),
+    "pipeline": (PIPELINE, PIPELINE, 0.25, 0.0),
     "tensor to data": (TENSOR, {}, 0.0, ROUNDING),
     "data to hybrid": ({}, HYBRID, 0.0, ROUNDING),
+    "data to pipeline": ({}, PIPELINE, 0.0, ROUNDING),
 }
 
 
-def resumed(_: int, world_size: int) -> dict[str, Any]:
-    """What comes of each run without a stop, and of the one that goes on from its first checkpoint."""
+def resumed(_: int, world_size: int, walks: dict[str, Any]) -> dict[str, Any]:
+    """What comes of each run without a stop, and of the one that goes on from its first checkpoint; its last files."""
     found: dict[str, Any] = {}
-    for number, (name, (writes, reads, dropped, _)) in enumerate(WALKS.items()):
+    for number, (name, (writes, reads, dropped, _)) in enumerate(walks.items()):
         whole = keeping(3 * number, f"{name} whole", writes, dropped)
         keeping(3 * number + 1, name, writes, dropped, die=6)
-        found[name] = whole, keeping(3 * number + 2, name, reads, dropped)
-    files = Checkpoints(Path("../tensor whole")).path(8)
-    return found | {"files": sorted(one.name for one in files.iterdir() if one.name.startswith(("model", "optimizer")))}
+        again = keeping(3 * number + 2, name, reads, dropped)
+        files = sorted(one.name for one in Checkpoints(Path(f"../{name}")).path(8).iterdir())
+        found[name] = whole, again, [one for one in files if one.startswith(("model", "optimizer"))]
+    return found
 
 
-def test_who_holds_parts_writes_parts_and_every_partition_goes_on_from_them(workers):
-    for found in workers(2, resumed):
-        assert found["files"] == [
-            *("model-worker-0.safetensors", "model-worker-1.safetensors"),
-            *("optimizer-worker-0.pt", "optimizer-worker-1.pt"),
-        ], "nobody has written the whole network"
-        for name, (*_, rounding) in WALKS.items():
-            whole, again = found[name]
+@pytest.mark.parametrize("walks", [WALKS, pytest.param(MORE_WALKS, marks=pytest.mark.slow)], ids=["some", "more"])
+def test_who_holds_parts_writes_parts_and_every_partition_goes_on_from_them(workers, walks):
+    for found in workers(2, resumed, walks):
+        for name, (_, reads, _, rounding) in walks.items():
+            whole, again, files = found[name]
             assert_same(again, whole, rounding)
+            parts = [
+                *("model-worker-0.safetensors", "model-worker-1.safetensors"),
+                *("optimizer-worker-0.pt", "optimizer-worker-1.pt"),
+            ]
+            assert files == (parts if reads else ["model.safetensors"]), "nobody writes a network that nobody has"
 
 
 def learn(
@@ -165,6 +189,8 @@ def learn(
     fed: bool = True,
     named: bool = True,
     early_update: bool | None = None,
+    learns: bool = False,
+    loss: Callable[[Any, Any], torch.Tensor] = nn.functional.cross_entropy,
 ) -> None:
     """One step. between: what the loop does before it."""
     model = network()
@@ -172,7 +198,10 @@ def learn(
     worker.distribute(*[model, optimizer][: 1 + named], early_update=early_update)
     data = _own_loops.points(4)
     for inputs, targets in worker.feed(data, batch_size=4) if fed else torch.utils.data.DataLoader(data, 4):
-        nn.functional.cross_entropy(model(inputs), targets).backward()
+        if learns:
+            worker.learn(inputs, targets, loss)
+        else:
+            loss(model(inputs), targets).backward()
         between(worker, model)
         optimizer.step()
 
@@ -199,6 +228,16 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "worker.average: with partition=hybrid workers hold parts of the network": (
         HYBRID,
         {"between": lambda worker, model: worker.average(model)},
+    ),
+    "with partition=pipeline a worker has some layers of the model, which gives no output in training; accepted: "
+    "loss = worker.learn(inputs, targets, loss_function)": (PIPELINE, {}),
+    "worker.weigh: with partition=pipeline a batch passes in micro-batches": (
+        PIPELINE,
+        {"between": lambda worker, _: worker.weigh(3), "learns": True},
+    ),
+    "worker.learn: the loss function gave a tensor of shape (2,); accepted: a tensor of one value": (
+        {},
+        {"learns": True, "loss": lambda outputs, _: outputs.sum(1)},
     ),
     "early_update is true, and with partition=tensor each step updates parts of layers": (
         TENSOR,

@@ -35,9 +35,9 @@ class PipelineStages(Partition):
     hand_over: Literal["exact", "bf16", "fp16"] = "exact"  # how values and their gradients travel between stages
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
-    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("all sums", "own loop"), "with partition=pipeline a worker has the gradients of its stages alone"
-    )
+    lacks: ClassVar[Mapping[str, str]] = {
+        "all sums": "with partition=pipeline a worker has the gradients of its stages alone"
+    }
 
     def __post_init__(self) -> None:
         names = [] if self.stages == AUTO else self.stages

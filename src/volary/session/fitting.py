@@ -307,7 +307,12 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
         )
     whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
     yield Need("strategy.partition", partition, "all parameters", whole)
-    yield Need("strategy.partition", partition, "own loop", "partition=data, tensor, hybrid, or sharded up to level 2")
+    yield Need(
+        "strategy.partition",
+        partition,
+        "own loop",
+        "partition=data, tensor, hybrid, pipeline, or sharded up to level 2",
+    )
     if early_update:
         fit_early(strategy)
     if _keeps_versions(strategy) and strategy.consistency.pull(strategy.workers) is not None:

@@ -106,6 +106,11 @@ class Holdings:
         """The blocks that this rank owns."""
         return [block for block, ranks in self.cut.items() if self.rank == ranks[0]]
 
+    def writes_of(self, name: str) -> bool:
+        """Whether this rank, if none has all, writes what it has of the tensor: some of it, or all."""
+        block = self.blocks.get(name)
+        return self.writes_uncut if block is None else self.rank == self.cut[block][0]
+
     @cached_property
     def blocks(self) -> Mapping[str, TensorBlock]:
         """By name, this rank's block of each tensor that is cut."""

@@ -19,7 +19,7 @@ def same_draws(group: Group, holdings: Holdings) -> None:
 
     group: the ranks that hold a replica together. A collective call.
     """
-    if holdings.mesh.tensor == 1:
+    if holdings.mesh.tensor == holdings.mesh.pipeline == 1:
         return
     plain, own = taken_apart(generators_state())
     theirs = gather_plain(plain, group)[LEADER]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
@@ -65,6 +65,10 @@ class LoopBackend(Protocol):
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """See `Worker.clip_grad_norm_`: the norm before, a scalar. Raises BadInput, SettingError."""
+        ...
+
+    def learn(self, inputs: Any, targets: Any, loss_function: Callable[[Any, Any], Tensor]) -> Tensor:
+        """See `Worker.learn`. inputs, targets: (samples, ...). Raises BadInput, SettingError."""
         ...
 
     def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed:

@@ -280,24 +280,24 @@ class LoopCheckpoints:
         """A value as it was saved: an object that has taken up its state, or the plain value."""
         if "value" in saved:
             return saved["value"]
-        if saved == _SERVED and isinstance(value, nn.Module):
-            load_weights(value, SavedWeights(of.folder, of.manifest))
+        cut = self._cut([value])
+        if isinstance(value, nn.Module) and (saved == _SERVED or (cut is not None and saved == _WEIGHTS)):
+            blocks = None if cut is None else cut.holdings.blocks
+            load_weights(value, SavedWeights(of.folder, of.manifest), blocks)
             return value
         if not hasattr(value, "load_state_dict"):
             kind = type(value).__name__
             raise BadInput(
                 f"worker.restore: {name} was saved as a state_dict(), and is a {kind}, which cannot load one"
             )
-        cut = self._cut([value])
         if _PARTS in saved:
             state = OptimizerState.read(of.folder, of.manifest)
             if cut is not None:
                 cut.load_optimizer(value, saved[_PARTS], state)
             else:
-                named = (pair for one in self._distributed() for pair in named_parameters(one.model))
+                models = [*(one.model for one in self._distributed()), *self._on_servers()]
+                named = (pair for model in models for pair in named_parameters(model))
                 take_up(value, saved[_PARTS], state, {id(parameter): name for name, parameter in named})
-        elif cut is not None and saved == _WEIGHTS:
-            cut.load(of.folder, of.manifest)
         else:
             state_dict = saved["state"] if saved != _WEIGHTS else _whole(SavedWeights(of.folder, of.manifest))
             value.load_state_dict(loadable(value, state_dict) if isinstance(value, nn.Module) else state_dict)

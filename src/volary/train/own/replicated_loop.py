@@ -25,11 +25,11 @@ from volary.train.own.model.loop_model import LoopModel
 from volary.train.own.model.loop_steps import LoopSteps
 from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.share import Share, Weighing
-from volary.train.own.together import called_by_all
+from volary.train.own.together import called_by_all, total
 from volary.train.worker.saver import GroupSaver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from volary.train.state.drafts import Drafts
 
 
-OVER_SAMPLES = ("mean", "sum", "metric", "evaluate")  # calls that count a sample once, however many workers have it
+OVER_SAMPLES = ("learn", "mean", "sum", "metric", "evaluate")  # count a sample once, however many workers have it
 
 
 class ReplicatedLoop:
@@ -126,6 +126,11 @@ class ReplicatedLoop:
 
     def weigh(self, count: float) -> None:
         share = self._share
+        if any(model.cut is not None and model.cut.in_stages for model in self._models):
+            raise BadInput(
+                "worker.weigh: with partition=pipeline a batch passes in micro-batches, each with a count of its own; "
+                'accepted: worker.distribute(..., loss="sum"), and a sum that is divided by what counts of the batch'
+            )
         # what went through the loop may be another worker's
         share.weighed = self._weighing(count if share.samples or not share.total else 0.0)
 
@@ -136,6 +141,17 @@ class ReplicatedLoop:
                 f"worker.clip_grad_norm_ was given parameters of {len(found)} distributed models; accepted: of one"
             )
         return found[0].clip(parameters, max_norm, kind)
+
+    def learn(self, inputs: Any, targets: Any, loss_function: Callable[[Any, Any], Tensor]) -> Tensor:
+        if len(self._models) != 1:
+            raise BadInput(f"worker.learn: {len(self._models)} models are distributed; accepted: one")
+        (model,) = self._models
+        if model.cut is not None:
+            model.cut.require_fed()
+        loss = model.learn(inputs, targets, loss_function)
+        with called_by_all(self, self._recorder, "learn") as group:
+            whole: Tensor = total(loss, group, model.weight())
+        return whole
 
     def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed:
         for (known, *how), feed in self._fed:  # one that is fed in each epoch goes on where it was

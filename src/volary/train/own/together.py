@@ -43,7 +43,7 @@ def called_by_all(loop: HasPeers, recorder: Recorder, call: str, size: int = 0) 
 
 
 _ALONE = ""  # the name of a figure that is the only one
-CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save", "weigh", "metric", "state_dict")
+CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save", "weigh", "metric", "state_dict", "learn")
 
 
 def require_same(call: str, size: int, group: Group) -> None:

@@ -138,6 +138,16 @@ class Worker:
         else:
             self._loop.weigh(value)
 
+    def learn(self, inputs: Tensor, targets: Tensor, loss_function: Callable[[Any, Any], Tensor]) -> Tensor:
+        """Forward and backward of a batch of `feed` through the one distributed model, whose gradients agree then.
+
+        With `partition: pipeline` it passes the stages of all workers in micro-batches; else it is
+        `loss_function(model(inputs), targets).backward()`. inputs, targets: (samples, ...). loss_function: gives the
+        mean over the samples that it is given, a scalar, or with loss="sum" their sum. Returns the loss of all workers'
+        samples, a scalar, the same on all. Raises BadInput for anything else, and over servers.
+        """
+        return self._loop.learn(inputs, targets, loss_function)
+
     def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> LoopFeed:
         """This worker's share of `data`, batch by batch; each `for` over it is an epoch.
 

@@ -145,16 +145,15 @@ def part_files(
     rules: what an optimiser remembers of the tensors that it keeps, in plain values, by the name of the file that one
     process would write.
     """
-    writer, owned = f"worker-{rank}", {block.name for block in holdings.writes}
-    tensors = weights_of(module)
-    uncut = {name for name in tensors if name not in holdings.blocks and holdings.writes_uncut}
-    blocks = {holdings.blocks[name]: tensors[name] for name in owned}
-    if not uncut and not blocks:
+    writer, cut = f"worker-{rank}", holdings.blocks
+    own = {name: one for name, one in weights_of(module).items() if holdings.writes_of(name)}
+    if not own:
         return
-    yield weights_file(writer), weights_content({name: tensors[name] for name in uncut}, blocks=blocks)
+    blocks = {cut[name]: one for name, one in own.items() if name in cut}
+    yield weights_file(writer), weights_content({n: one for n, one in own.items() if n not in cut}, blocks=blocks)
     for file, plain in rules:
         if plain:
-            state = OptimizerState.from_plain(plain).cut(holdings.blocks).of_names(uncut | owned)
+            state = OptimizerState.from_plain(plain).cut(cut).of_names(own)
             yield optimizer_file(writer, file), StateContent(state.plain())
 
 

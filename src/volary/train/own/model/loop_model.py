@@ -20,7 +20,7 @@ from volary.train.own.model.averaging_period import AveragingPeriod
 from volary.train.own.model.distribution import LoopRun, ModelCallbacks, distribute
 from volary.train.own.model.losses import StepLoss, loss_of_backward
 from volary.train.own.model.step_agreement import StepAgreement
-from volary.train.state.replicas import compare_replicas
+from volary.train.own.parts.loop_passes import LoopPasses, refuse_batch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.train.own.model.model_average import ModelAverage
     from volary.train.own.parts.cut_model import CutModel
+    from volary.train.own.parts.loop_passes import LossFunction
     from volary.train.strategies.strategy_state import StrategyState
 
 
@@ -187,10 +188,23 @@ class LoopModel:
 
     def compare(self, step: int) -> None:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
-        if self._group.size > 1 and self._run.settings.replicas_equal and not self.period.under_way:
+        compare = self._now.rank.compare(self._run.settings)
+        if compare is not None and not self.period.under_way:
             self.settle()
             with self._run.recorder.called("the comparison of replicas"):
-                compare_replicas(self.model, step, self._group, self._now.rank.part.holdings)
+                compare(step)
+
+    def learn(self, inputs: Any, targets: Any, loss_function: LossFunction) -> Tensor:
+        """Forward and backward of this worker's samples (count, ...); the loss, as it is over them. Raises BadInput."""
+        refuse_batch(inputs, targets)
+
+        def heard(loss: Tensor) -> None:
+            self.loss.hear(loss.item(), self.weight(), first=not 0 < self._made < self._passes)
+
+        recorder = self._run.recorder
+        passes = LoopPasses(self.model, inputs, targets, loss_function, recorder, heard, self._summed)
+        self._now.rank.part.learn(passes)
+        return passes.losses[-1]
 
     def settle(self) -> None:
         """Wait for all updates, and for the means of workers' own, unless a period of these is under way."""
@@ -366,7 +380,7 @@ class LoopModel:
 
     def _share_buffers(self) -> None:
         self._passed, self._in_backward = 0, False
-        if self._group.size > 1:  # of batch norm, say: any rank may evaluate, and all find the same
+        if self._exchanges:  # of batch norm, say: any rank may evaluate, and all find the same
             self.contents.take_buffers(self._beside, rests=self._run.share.rests)
 
 

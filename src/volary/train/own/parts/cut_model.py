@@ -12,71 +12,79 @@ from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters, unwrapped
 from volary.session.fitting import PARTITION
 from volary.train.agreement.same_draws import same_draws
-from volary.train.own.model.contents import ids_of
 from volary.train.own.parts.covered_gradients import CoveredGradients
 from volary.train.own.parts.cut_optimizer import CutOptimizer, take_up
 from volary.train.own.parts.weighed_layers import weigh_errors
 from volary.train.own.parts.whole_tensors import WholeTensors, owners_of
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState, part_files
-from volary.train.state.weights import SavedWeights, load_weights
 from volary.train.update.part_norm import PartNorm
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor, nn
     from torch.optim import Optimizer
+    from torch.utils.hooks import RemovableHandle
 
     from volary.comm.groups.group import Group
-    from volary.comm.groups.layer_group import PartGroup
-    from volary.partition._base import Part, Partition
-    from volary.run.checkpoints import Manifest
+    from volary.partition._base import Partition
     from volary.train.own.model.share import Share
-    from volary.train.own.parts.whole_tensors import Together
+    from volary.train.own.parts.whole_tensors import Together, WholeParameters
     from volary.train.state.held import Savable
+    from volary.train.worker.rank_part import RankPart
 
 
 class CutModel:
-    """Does with `part.module` what has to be done because `layers`, the workers that hold it together, have parts of
-    it.
+    """Does with a model what has to be done because other workers hold it together with this one, which has part of it.
 
-    share: of the newest batch. weight: the factor of this worker's gradients. together: see `WholeTensors`.
-    Its `state_dict()`, and that of an optimiser that it holds, is whole, and a collective call.
+    rank: this part. network: the whole of it. share: of the newest batch. weight: the factor of this worker's
+    gradients. together: see `WholeTensors`. Its `state_dict()`, and that of an optimiser that it holds, is whole, and a
+    collective call.
     """
 
     def __init__(
         self,
         partition: Partition,
-        part: Part,
-        layers: PartGroup,
+        rank: RankPart,
+        network: WholeParameters,
         share: Share,
         weight: Callable[[], float],
         together: Together,
     ) -> None:
+        part = rank.part
+        assert rank.layers is not None, "this rank has all of the model"
         self.module, self.holdings, self._share = part.module, part.holdings, share
         self.partition = PARTITION.name_of(type(partition))
+        self._network, self._together = network, together
         self._named = dict(named_parameters(part.module))
         self._names = {id(one): name for name, one in self._named.items()}
-        self._tensors, self._norm = WholeTensors(part.holdings, together), PartNorm(part.holdings, layers)
+        self._norm = PartNorm(part.holdings, rank.layers)
         self._optimizers: list[CutOptimizer] = []
-        cut = {id(one): name for name, one in self._named.items() if name in part.holdings.blocks}
+        self.in_stages = part.holdings.mesh.pipeline > 1
+        cut = {id(one): name for name, one in self._named.items() if self.in_stages or name in part.holdings.blocks}
         trained = [one for one in self._named.values() if id(one) in cut and one.requires_grad]
         self._covered = CoveredGradients(trained, self._refuse_use)
         self._hooks = ExitStack()
-        for layer, names in owners_of(part.module, cut).items():
-            hooks = self._tensors.follow(layer, names)
-            if part.holdings.mesh.hybrid > 1:
-                hooks += weigh_errors(layer, weight)
-            if part.holdings.mesh.shares < part.holdings.mesh.size:
-                hooks.append(layer.register_forward_pre_hook(self._require_fed))
-            for hook in hooks:
-                self._hooks.callback(hook.remove)
+        for hook in self._follow(cut, weight, WholeTensors(part.holdings, together)):
+            self._hooks.callback(hook.remove)
+
+    def _follow(
+        self, cut: Mapping[int, str], weight: Callable[[], float], tensors: WholeTensors
+    ) -> Iterator[RemovableHandle]:
+        if self.in_stages:
+            yield self.module.register_forward_pre_hook(self._require_learn)
+            yield from tensors.follow_stages(self.module)
+            return
+        for layer, names in owners_of(self.module, cut).items():
+            yield from tensors.follow(layer, names)
+            if self.holdings.mesh.hybrid > 1:
+                yield from weigh_errors(layer, weight)
+            yield layer.register_forward_pre_hook(self._require_fed)
 
     def hold(self, optimizers: Sequence[Optimizer]) -> None:
         """Optimisers that update the model do so in parts from now on. Raises SettingError as `CutOptimizer`."""
         for one in optimizers:
-            if ids_of(one) & self._names.keys() and not self.holds(one):
-                self._optimizers.append(CutOptimizer(one, self._names, self._tensors))
+            given = [parameter for group in one.param_groups for parameter in group["params"]]
+            if any(map(self._network.name_of, given)) and not self.holds(one):
+                self._optimizers.append(CutOptimizer(one, self._network, self._named, self.holdings, self._together))
 
     def require_held(self, optimizer: Optimizer) -> None:
         """Raise BadInput if an optimiser of the model is none of those that it holds."""
@@ -120,10 +128,6 @@ class CutModel:
         """The settings of an optimiser that it holds, as all workers know them."""
         return next(one.settings() for one in self._optimizers if one.optimizer is optimizer)
 
-    def load(self, folder: Path, manifest: Manifest) -> None:
-        """Take this worker's part of the network that is saved there. Raises RunError."""
-        load_weights(self.module, SavedWeights(folder, manifest), self.holdings.blocks)
-
     def load_optimizer(self, optimizer: Optimizer, settings: Any, state: OptimizerState) -> None:
         """Take this worker's part of what an optimiser remembers of the network. Raises RunError."""
         take_up(optimizer, settings, state.within(self.holdings.blocks), self._names)
@@ -142,7 +146,20 @@ class CutModel:
         )
 
     def _require_fed(self, layer: nn.Module, _inputs: Any) -> None:
-        if layer.training and torch.is_grad_enabled() and not self._share.total:
+        if layer.training and torch.is_grad_enabled():
+            self.require_fed()
+
+    def _require_learn(self, model: nn.Module, _inputs: Any) -> None:
+        if model.training:
+            raise SettingError(
+                f"with partition={self.partition} a worker has some layers of the model, which gives no output in "
+                "training; accepted: loss = worker.learn(inputs, targets, loss_function), or model.eval() on all "
+                "workers"
+            )
+
+    def require_fed(self) -> None:
+        """Raise SettingError if nobody cares that workers with the same samples are given the same."""
+        if self.holdings.mesh.shares < self.holdings.mesh.size and not self._share.total:
             raise SettingError(
                 f"with partition={self.partition} workers learn from the same samples, and the loop does not get its "
                 "batches from worker.feed; accepted: worker.feed(loader)"

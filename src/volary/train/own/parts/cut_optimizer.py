@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from volary.errors import SettingError
 from volary.sharding.ranges import Range
+from volary.train.agreement.gathered_state import gathered
 from volary.train.own.parts.whole_tensors import part_of
 from volary.train.served.server.loop_optimizer import is_elementwise
 from volary.train.state.optimizer_state import OptimizerState
@@ -19,36 +19,54 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from volary.train.own.parts.whole_tensors import WholeTensors
+    from volary.sharding.holdings import Holdings
+    from volary.train.own.parts.whole_tensors import Together, WholeParameters
 
 
 class CutOptimizer:
-    """Its parameters are this worker's parts from now on; what it remembers of them is cut with them.
+    """Its parameters are this worker's parts from now on, as `holdings` say; what it remembers is cut with them.
 
-    names: of the network's parameters, by id. `state_dict()` is of whole parameters, and a collective call;
-    `load_state_dict()` takes whole ones. Raises SettingError for an optimiser that needs whole parameters to update
-    them.
+    network: whose parameters it was given, among others. own: those of them that this worker has, by name.
+    `state_dict()` is as if it had all, and a collective call; `load_state_dict()` takes such a one. together: see
+    `volary.train.own.parts.whole_tensors.WholeTensors`. Raises SettingError for an optimiser that needs whole
+    parameters to update them.
     """
 
-    def __init__(self, optimizer: Optimizer, names: Mapping[int, str], tensors: WholeTensors) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        network: WholeParameters,
+        own: Mapping[str, Tensor],
+        holdings: Holdings,
+        together: Together,
+    ) -> None:
         if not is_elementwise(optimizer):
             raise SettingError(
                 f"nothing says that {type(optimizer).__name__} updates each value on its own, and workers have parts "
                 "of parameters; accepted: an elementwise one, as SGD or Adam, one of your own whose class says "
                 "elementwise = True, or partition=data"
             )
-        self.optimizer, self._names, self._tensors, self._in_parts = optimizer, names, tensors, False
+        self.optimizer, self._network, self._own = optimizer, network, own
+        self._holdings, self._together, self._in_parts = holdings, together, False
+        self._names = {id(one): name for name, one in own.items()}
+        self._groups = [list(map(network.name_of, group["params"])) for group in optimizer.param_groups]
+        for group, names in zip(optimizer.param_groups, self._groups, strict=True):
+            kept = [one for one, name in zip(group["params"], names, strict=True) if not name or name in own]
+            for other in group["params"]:
+                if not any(other is one for one in kept):
+                    optimizer.state.pop(other, None)
+            group["params"] = kept
         for parameter, entries in optimizer.state.items():
-            entries.update(self._cut(parameter, entries))
+            entries.update(self._cut(self._names.get(id(parameter), ""), entries))
         self._hooks = [
             optimizer.register_state_dict_post_hook(self._read),
             optimizer.register_load_state_dict_pre_hook(self._load),
         ]
 
     def settings(self) -> dict[str, Any]:
-        """Its `state_dict()` without what it remembers of parameters: the same on all workers."""
+        """Its whole `state_dict()` without what it remembers of parameters: the same on all workers."""
         with self._of_parts():
-            return {**self.optimizer.state_dict(), "state": {}}
+            return {"state": {}, "param_groups": self._numbered(self.optimizer.state_dict()["param_groups"])}
 
     def state(self) -> OptimizerState:
         """Its state of this worker's parts, as of tensors of their own."""
@@ -59,9 +77,18 @@ class CutOptimizer:
         for hook in self._hooks:
             hook.remove()
 
-    def _cut(self, parameter: Tensor, entries: Mapping[str, Any]) -> dict[str, Any]:
-        block = self._tensors.own.get(self._names.get(id(parameter), ""))
+    @property
+    def _whole_names(self) -> list[str]:
+        return [name for names in self._groups for name in names]
+
+    def _cut(self, name: str, entries: Mapping[str, Any]) -> dict[str, Any]:
+        block = self._holdings.blocks.get(name)
         return {key: entry if block is None else part_of(entry, block) for key, entry in entries.items()}
+
+    def _numbered(self, groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Groups as torch describes them, with the numbers of all parameters instead of this worker's."""
+        bounds = pairwise(accumulate(map(len, self._groups), initial=0))
+        return [{**one, "params": list(range(*span))} for one, span in zip(groups, bounds, strict=True)]
 
     @contextmanager
     def _of_parts(self) -> Iterator[None]:
@@ -71,28 +98,31 @@ class CutOptimizer:
         finally:
             self._in_parts = False
 
-    def _load(self, optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-        own = _parameters(optimizer)
-        cut = {number: self._cut(own[number], entries) for number, entries in state["state"].items()}
-        return {**state, "state": cut}
+    def _load(self, _: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        names = self._whole_names
+        if sum(len(group["params"]) for group in state["param_groups"]) != len(names):
+            return state  # of which torch says what is wrong
+        own = [number for number, name in enumerate(names) if not name or name in self._own]
+        place = {number: at for at, number in enumerate(own)}
+        entries = {place[n]: self._cut(names[n], one) for n, one in state["state"].items() if n in place}
+        groups = [
+            {**group, "params": [place[n] for n in group["params"] if n in place]} for group in state["param_groups"]
+        ]
+        return {**state, "state": entries, "param_groups": groups}
 
-    def _read(self, optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any] | None:
+    def _read(self, _: Optimizer, state: dict[str, Any]) -> dict[str, Any] | None:
         if self._in_parts:
             return None
-        places, parts = [], []
-        for number, entries in state["state"].items():
-            name = self._names.get(id(_parameters(optimizer)[number]), "")
-            block = self._tensors.own.get(name)
-            if block is None:
-                continue
-            for key, entry in entries.items():
-                if isinstance(entry, torch.Tensor) and entry.shape == block.own_shape:
-                    places.append((number, key))
-                    parts.append((name, entry))
-        found = {number: dict(entries) for number, entries in state["state"].items()}
-        for (number, key), tensor in zip(places, self._tensors.whole(parts), strict=True):
-            found[number][key] = tensor
-        return {**state, "state": found}
+        mine = {name for name in self._own if self._holdings.writes_of(name)}
+        with self._together("state_dict", 0) as group:
+            whole = gathered(self.state().cut(self._holdings.blocks).of_names(mine), group)
+        found: dict[int, Any] = {}
+        for number, name in enumerate(self._whole_names):
+            like = self._network.likes.get(name)
+            part = None if like is None else whole.of(Range(name, 0, like.numel()))
+            if part is not None and like is not None and (part.each or part.whole):
+                found[number] = state_as(part, like)
+        return {**state, "state": found, "param_groups": self._numbered(state["param_groups"])}
 
 
 def state_of(optimizer: Optimizer, names: Mapping[int, str]) -> OptimizerState:

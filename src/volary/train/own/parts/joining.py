@@ -12,6 +12,7 @@ from volary.naming import is_compiled
 from volary.session.fitting import PARTITION, fit_early
 from volary.train.agreement.first_state import DeferredTensors, agree_on_network, share_now
 from volary.train.own.parts.cut_model import CutModel
+from volary.train.own.parts.whole_tensors import WholeParameters
 from volary.train.state.seeds import kept_generators
 from volary.train.worker.rank_part import RankPart
 
@@ -36,13 +37,15 @@ def joined(
     part = settings.partition.part(model, group.rank, group.size)
     with kept_generators():
         agree_on_network(model, group)
-        if part.join is not None:
-            _refuse_compiled(model, PARTITION.name_of(type(settings.partition)))
-            share_now(list(model.parameters()), DeferredTensors(), group)  # before they are cut
+        if part.join is None:
+            return RankPart.of(part, group), None
+        _refuse_compiled(model, PARTITION.name_of(type(settings.partition)))
+        share_now(list(model.parameters()), DeferredTensors(), group)  # before they are cut
+        network = WholeParameters.of(model)
         rank = RankPart.of(part, group)
     if rank.layers is None:
         return rank, None
-    cut = CutModel(settings.partition, part, rank.layers, run.share, weight, run.together)
+    cut = CutModel(settings.partition, rank, network, run.share, weight, run.together)
     cut.draw_alike(rank.layers.group)
     return rank, cut
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from volary.comm.groups.blocking import from_rank, gather_plain
+from volary.naming import named_buffers, named_parameters
 from volary.train.own.together import gathered
+from volary.train.state.skeleton import blank, put_together, taken_apart
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,6 +24,29 @@ if TYPE_CHECKING:
     from volary.sharding.holdings import Holdings
 
 Together = Callable[[str, int], AbstractContextManager["Group"]]  # see `volary.train.own.together.called_by_all`
+
+
+@dataclass(frozen=True)
+class WholeParameters:
+    """The parameters of a network before workers were left with parts of it.
+
+    likes: by name, tensors of their shapes and layouts, without values. known: the parameters, as long as somebody has
+    them, with their names.
+    """
+
+    likes: Mapping[str, Tensor]
+    known: Sequence[tuple[weakref.ref[Tensor], str]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> WholeParameters:
+        """Remember those that `module` has now."""
+        named = list(named_parameters(module))
+        likes = {name: torch.empty_like(one, device="meta", requires_grad=False) for name, one in named}
+        return cls(likes, [(weakref.ref(one), name) for name, one in named])
+
+    def name_of(self, parameter: Tensor) -> str:
+        """Its name; empty if it is none of these."""
+        return next((name for one, name in self.known if one() is parameter), "")
 
 
 class WholeTensors:
@@ -41,6 +71,26 @@ class WholeTensors:
                     block.put_into(tensor, theirs)
                 found.append(tensor)
         return found
+
+    def follow_stages(self, module: nn.Module) -> list[RemovableHandle]:
+        """The same of a network of which each worker has some tensors, and nobody else has them."""
+
+        def read(_: nn.Module, state: dict[str, Tensor], prefix: str, *_more: Any) -> None:
+            own = {key[len(prefix) :]: one for key, one in state.items() if key.startswith(prefix)}
+            with self._together("state_dict", 0) as group:
+                plain, mine = taken_apart(own)
+                for rank, theirs in enumerate(gather_plain(plain, group)):
+                    tensors = mine if rank == group.rank else blank(theirs)
+                    for tensor in tensors:
+                        from_rank(rank, tensor, group)
+                    state.update((prefix + name, one) for name, one in put_together(theirs, tensors).items())
+
+        def load(_: nn.Module, state: dict[str, Any], prefix: str, *_more: Any) -> None:
+            own = {prefix + name for name in (*dict(named_parameters(module)), *dict(named_buffers(module)))}
+            for key in [key for key in state if key.startswith(prefix) and key not in own]:
+                del state[key]
+
+        return [module.register_state_dict_post_hook(read), module.register_load_state_dict_pre_hook(load)]
 
     def follow(self, layer: nn.Module, cut: Mapping[str, str]) -> list[RemovableHandle]:
         """Let the layer's state be of whole tensors, where it is read and where it is loaded.

@@ -171,6 +171,12 @@ class ServedLoop:
         norm = self.steps.clip(ClipNorm(max_norm, kind), optimizers)
         return torch.tensor(norm, dtype=parameters[0].dtype, device=parameters[0].device)
 
+    def learn(self, inputs: Any, targets: Any, loss_function: Any) -> NoReturn:
+        raise BadInput(
+            "worker.learn: servers have the parameters, and each worker learns from batches of its own; accepted: "
+            "loss.backward()"
+        )
+
     def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed:
         if self._fed is not None:
             (known, *how), feed = self._fed
