@@ -38,10 +38,11 @@ def _lines() -> dict[str, Block]:
 def _parameter(command: str, block: Block) -> object:
     takes_long = re.search(
         r"volary(\.worker| train| caffe train| launch| resume| stop| sweep| tune-lr| check| bench| evaluate| predict|"
-        r" data| doctor$| export.*pt2)",
+        r" data| doctor$| export.*(pt2|--caffe)| caffe import| caffe show \S+ --shape)",
         command,
     )
-    # seconds each; README's resume is run always, which trains first. Servers and `auto` train in tests/train
+    # seconds each; README's resume is run always, which trains first. Servers and `auto` train in tests/train, and
+    # tests/cli/test_caffe.py has Caffe's verbs; of weights that were exported one is run
     like_another = block.page != README or "resume" not in command
     marks = [pytest.mark.slow] if takes_long and like_another else []
     return pytest.param(command, block, id=f"{block.page.name}: {command}", marks=marks)
