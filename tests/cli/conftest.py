@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cli._fitting import DATA, FITTING, LOSSES, NETS
 from volary.cli.command.main import run
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -47,3 +48,13 @@ def fresh() -> Callable[..., Said]:
         return Said(done.returncode, done.stdout, done.stderr)
 
     return call
+
+
+@pytest.fixture
+def check(volary: Callable[..., Said]) -> Callable[..., Said]:
+    """`check("network=nets.py:Net")`: what is said of a session that fits but for these settings."""
+    Path("nets.py").write_text(NETS)
+    Path("losses.py").write_text(LOSSES)
+    Path("data.py").write_text(DATA)
+    Path("s.yaml").write_text(FITTING)
+    return lambda *settings: volary("check", "s.yaml", *settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import sys
 from pathlib import Path
 
@@ -12,131 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from cli._fitting import FITTING, warnings_in
 from volary.engine import local
-from volary.run.machine import memory
 from volary.session.spec import MOST_STEPS
 from volary.train import trial
-from volary.train.trying import worker_memory
-
-NETS = """\
-from torch import nn
-class Net(nn.Module):
-    def __init__(self, input_shape, classes, width=4):
-        super().__init__()
-        self.fc = nn.Linear(6, classes)
-    def forward(self, x):
-        return self.fc(x)
-class Unmade(Net):
-    def __init__(self, input_shape, classes):
-        raise ValueError("no such width")
-class Raising(Net):
-    def forward(self, x):
-        return super().forward(x) + [][0]
-class Narrow(Net):
-    def forward(self, x):
-        return self.fc(x[:, :5])
-class Mapping(Net):
-    def forward(self, x):
-        return {"scores": super().forward(x)}
-class Pair(Net):
-    def forward(self, x):
-        return super().forward(x), {"hidden": x}
-class Fixed(nn.Module):
-    def forward(self, x):
-        return x[:, :3]
-class Detached(Net):
-    def forward(self, x):
-        return super().forward(x).detach()
-class Aside(Net):
-    def forward(self, x):
-        return (x[:, :3] * 2).requires_grad_()
-class Normed(nn.Sequential):
-    def __init__(self, classes):
-        super().__init__(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
-def formatted(width):
-    raise TypeError(f"width is {width}")
-def _hidden(width):
-    pass
-"""
-LOSSES = """\
-from torch.nn.functional import cross_entropy
-def vector(output, target):
-    return cross_entropy(output, target, reduction="none")
-def number(output, target):
-    return cross_entropy(output, target).item()
-def detached(output, target):
-    return cross_entropy(output, target).detach()
-def raising(output, target):
-    raise KeyError("margin")
-class Unmade:
-    def __init__(self):
-        raise RuntimeError("no table")
-def rule(parameters, lr):
-    raise TypeError("no such rule")
-"""
-DATA = """\
-import torch
-class Good(torch.utils.data.Dataset):
-    classes = 3
-    def __init__(self, split="train"):
-        self.split = split
-    def __len__(self):
-        return 20
-    def __getitem__(self, number):
-        return torch.ones(6) * number, number % 3
-class Torn(Good):
-    def __getitem__(self, number):
-        if number == 19:
-            raise OSError("truncated")
-        return super().__getitem__(number)
-class Ragged(Good):
-    def __getitem__(self, number):
-        return torch.ones(6 + (number == 19)), 0
-class Unnumbered(Good):
-    classes = None
-class Whole(Good):
-    def __init__(self):
-        pass
-class Unmade(Good):
-    def __init__(self, split):
-        open("nowhere/at/all")
-class Other(Good):
-    def __getitem__(self, number):
-        return torch.ones(6 if self.split == "train" else 7), 0
-class Floats(Good):
-    def __getitem__(self, number):
-        return torch.ones(6), 0.5
-class Unfit(Good):
-    def __getitem__(self, number):
-        return torch.ones(6), 3 * (number == (19 if self.split == "train" else 5))
-class Unseen(Good):
-    def __getitem__(self, number):
-        return torch.ones(6), 0 if self.split == "train" else 7
-class One(Good):
-    def __len__(self):
-        return 1
-class Flow(torch.utils.data.IterableDataset):
-    classes = 3
-    def __init__(self, split="train"):
-        pass
-    def __iter__(self):
-        return ((torch.ones(6), 1) for _ in range(20))
-"""
-FITTING = "network: nets.py:Net\ndata: {source: data.py:Good, batch_size: 8}\ntrain: {steps: 4}\n"
-
-
-@pytest.fixture
-def check(volary):
-    """`check("network=nets.py:Net")`: what is said of a session that fits but for these settings."""
-    Path("nets.py").write_text(NETS)
-    Path("losses.py").write_text(LOSSES)
-    Path("data.py").write_text(DATA)
-    Path("s.yaml").write_text(FITTING)
-    return lambda *settings: volary("check", "s.yaml", *settings)
-
-
-def warnings_in(said):
-    return [line.removeprefix("# warning: ") for line in said.err.splitlines() if line.startswith("# warning: ")]
 
 
 def test_a_session_that_fits_has_no_warning(check):
@@ -325,84 +203,6 @@ def test_more_workers_than_cores_are_a_warning_with_both_numbers(check, monkeypa
     assert warnings_in(said) == ["strategy.workers is 3, and 2 cores are usable here: workers take turns on them"]
 
 
-def test_more_workers_than_memory_holds_are_refused_before_torch_and_what_is_tight_is_a_warning(check, monkeypatch):
-    available = 1 << 30
-    monkeypatch.setattr(local, "forks", lambda _: True)
-    monkeypatch.setattr(local, "available_bytes", lambda: available)
-    monkeypatch.setattr(trial, "available_bytes", lambda: available)
-    monkeypatch.setattr(local, "cores_here", lambda: list(range(64)))
-    said = check("strategy.workers=64", "data.batch_size=64")
-    assert said.status == 2
-    assert said.err == (
-        "engine: 64 workers take, at 32 MiB each and 160 MiB once for Python and torch, about 2.2 GiB of memory, "
-        "and 1.0 GiB are available; accepted: up to 19 workers\n"
-    )
-    tight = check("strategy.workers=20", "data.batch_size=64")
-    assert tight.status == 0
-    assert (
-        "20 workers take, at 32 MiB each and 160 MiB once for Python and torch, about 0.8 GiB" in warnings_in(tight)[0]
-    )
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "copies", "codec"),
-    [
-        ("sgd", 2, "none"),
-        ("{name: sgd, momentum: 0.9}", 3, "none"),
-        ("adam", 4, "none"),
-        ("{name: adam, amsgrad: true}", 5, "none"),
-        ("adam", 5, "onebit"),
-    ],
-)
-def test_a_network_that_memory_does_not_hold_is_refused_by_what_training_would_take(
-    check, optimizer, copies, codec, monkeypatch
-):
-    # parameters, gradients, what the optimiser keeps, and what a codec's frames leave out
-    own = memory.WORKER_BYTES + memory.CODEC_BYTES * (codec != "none")
-    needed = memory.IMPORTED_BYTES + 2 * (copies * 4 * 21 + own)
-    words = ["strategy.workers=2", f"optimizer={optimizer}", f"strategy.codec={codec}"]
-    monkeypatch.setattr(local, "available_bytes", lambda: None)
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
-    refused = check(*words)
-    assert refused.status == 2
-    assert "; accepted: fewer workers" in refused.err
-    assert re.search(r"2 workers take about 0\.[23] GiB of memory, and 0\.[23] GiB are available", refused.err)
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
-    assert check(*words).status == 0
-
-
-def test_workers_that_keep_shares_take_less_by_what_the_optimiser_keeps_of_the_others(check, monkeypatch):
-    needed = memory.IMPORTED_BYTES + 2 * (2 * 4 * 21 + memory.WORKER_BYTES + 2 * 4 * 10)  # a share has 10 of 21 values
-    words = ["strategy.workers=2", "optimizer=adam", "strategy.partition=sharded"]
-    monkeypatch.setattr(local, "available_bytes", lambda: None)
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
-    assert check(*words).status == 2
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
-    assert check(*words).status == 0
-
-
-def test_memory_and_time_of_a_step_are_told_beforehand_and_what_helps_where_activations_do_not_fit(check, monkeypatch):
-    said = check("data.batch_size=20")
-    assert re.search(r"\n# memory: 32 MiB a worker \(.*32 the process\); up to 0 more while a checkpoint", said.err)
-    assert re.search(r"\n# batches: up to about [\d,]+ samples fit into the memory that is available\n", said.err)
-    assert re.search(r"\n# computing: [\d.e-]+ s a step, 0 s an epoch; reading, communication and updates", said.err)
-    monkeypatch.setattr(worker_memory, "available_bytes", lambda: 1000)
-    (warning,) = warnings_in(check("data.batch_size=20"))
-    assert re.fullmatch(
-        r"with activations a worker takes about 0.0 GiB of memory, and 0.0 GiB are available; what helps most: "
-        "a smaller data.batch_size, or train.accumulate=2 and more",
-        warning,
-    )
-
-
-def test_a_network_whose_gradients_memory_does_not_hold_is_not_tried_and_that_is_said(check, monkeypatch):
-    monkeypatch.setattr(trial, "judge", lambda *_: None)
-    monkeypatch.setattr(trial, "available_bytes", lambda: 100)
-    said = check("network=nets.py:Raising")
-    assert said.status == 0
-    assert warnings_in(said)[0].startswith("the network was not tried on samples: its gradients take")
-
-
 def test_one_sample_and_a_stream_are_tried_too(check):
     assert check("data.source=data.py:One").status == 0
     streamed = ("data.source=data.py:Flow", "data.shuffle=false")
@@ -415,8 +215,9 @@ def test_a_check_leaves_generators_and_settings_of_the_process_as_they_are(check
     def now():
         return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
 
+    torch.set_num_threads(2)  # two workers of two cores have one each
     before = (now(), torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled())
-    assert check("network=nets.py:Normed").status == 0
+    assert check("network=nets.py:Normed", "strategy.workers=2").status == 0
     assert (now(), torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()) == before
 
 
