@@ -23,6 +23,7 @@ _BEFORE = pytest.StashKey[dict[str, frozenset[Path]]]()
 hypothesis.settings.register_profile("volary", deadline=None, database=None, print_blob=True)
 hypothesis.settings.load_profile("volary")
 torch.set_num_threads(1)  # as workers have: of tiny networks, more of them spin, beside what else runs
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # nor do those of processes that tests start
 adopt_orphans()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # started in the background (nohup, CI): what tests start and interrupt must not inherit that, as it does no handler
