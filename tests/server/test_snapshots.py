@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,27 @@ def test_the_best_state_is_saved_though_no_checkpoint_was_due():
     play.to_the_end()
     assert [(step, metric) for step, _, _, metric in shelf.committed] == [(2, 5.0), (4, None)]
     assert shelf.committed[-1][2]["best"] == {"value": 5.0, "step": 2, "waited": 1}
+
+
+def test_a_checkpoint_says_what_was_best_up_to_it_though_later_states_were_measured_meanwhile():
+    shelf = Shelf()
+    shelf.away = []
+    every: Any = {"evaluate_every": lambda _: 1, "checkpoint_every": lambda _: 1}
+    play = Play("bsp", workers=1, samples=32, validation=4, shelf=shelf, **every)
+    play.value = iter([1.0, 5.0, 3.0, 4.0])
+    while len(play.said("evaluated")) < 3:
+        play.ask(0)
+        play.turn(0)
+    assert not shelf.committed
+    (begun,), shelf.away = shelf.away, None
+    begun.set_result(None)
+    play.tick()
+    play.to_the_end()
+    found = [(step, state["best"]) for step, _, state, _ in shelf.committed]
+    best = [(1.0, 1, 0), (5.0, 2, 0), (5.0, 2, 1), (5.0, 2, 2)]
+    assert found == [
+        (step, {"value": value, "step": at, "waited": waited}) for step, (value, at, waited) in enumerate(best, 1)
+    ]
 
 
 def test_each_shard_is_written_once_by_one_that_keeps_it():

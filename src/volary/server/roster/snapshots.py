@@ -77,9 +77,10 @@ class Snapshots:
         return any(snapshot.measuring is not None for snapshot in self._open.values())
 
     def learn_of(self, name: int, more: dict[str, Any]) -> None:
-        """Let what a kept state's evaluation has changed be in its checkpoint, if that is yet to be written."""
-        if name in self._open:
-            self._open[name].state |= more
+        """Let what a kept state's evaluation has changed be in its checkpoint, and in those of all later states."""
+        for snapshot in self._open.values():
+            if snapshot.name >= name:
+                snapshot.state |= more
 
     def tick(self, now: float) -> None:
         """See what the store has done, and save again what is to be; `now` in seconds of a monotonic clock."""
@@ -124,6 +125,7 @@ class Snapshots:
         measure = self._measure
         pieces = cut_evenly(measure.validation, measure.pieces) if evaluate else []
         owners = [] if clocks is None else self._outgoing.workers
+        state |= {"best": self.best.state()}
         snapshot = Snapshot(
             self._numbers, number, step, state, Measuring(pieces) if pieces else None, save, owners, list(asking)
         )
@@ -142,10 +144,12 @@ class Snapshots:
 
     def task(self, worker: int) -> EvaluatePiece | Figure | None:
         """Something to measure, for a worker that asks."""
-        for snapshot in self._open.values():
+        measured = [snapshot for snapshot in self._open.values() if snapshot.measuring is not None]
+        for snapshot in measured:
             if snapshot.measuring is None or not self._is_kept(snapshot):
                 continue
-            if snapshot.measuring.whole and snapshot.measuring.asked is None:
+            # states are judged one after the other, as what is best by then is in the checkpoint of each
+            if snapshot is measured[0] and snapshot.measuring.whole and snapshot.measuring.asked is None:
                 snapshot.measuring.asked = worker
                 return Figure(snapshot.name, snapshot.measuring.summed(), self._measure.validation)
             if piece := snapshot.measuring.give(snapshot.name, snapshot.step, worker):
@@ -170,6 +174,7 @@ class Snapshots:
         if better:
             snapshot.metric = report.value
             snapshot.save = snapshot.save or self._measure.keep_best
+        self.learn_of(snapshot.name, {"best": self.best.state()})
         self._outgoing.record(
             "evaluated",
             None,
@@ -266,8 +271,12 @@ class Snapshots:
         return snapshot is self._again or (self._saving is not None and self._saving.snapshot is snapshot)
 
     def _has_to_wait(self, snapshot: Snapshot) -> bool:
-        """An older state of the same step, whose checkpoint would replace this one's, has to be done with before."""
-        return any(other.step == snapshot.step and other.name < snapshot.name for other in self._open.values())
+        """An older state of the same step, whose checkpoint would replace this one's, has to be done with before.
+
+        And whatever is older has to be measured before: a resumed run does not measure it again.
+        """
+        older = [other for other in self._open.values() if other.name < snapshot.name]
+        return any(other.step == snapshot.step or other.measuring is not None for other in older)
 
     def _is_kept(self, snapshot: Snapshot) -> bool:
         return all(server.number in snapshot.kept for server in self._replicas)
@@ -297,8 +306,7 @@ class Snapshots:
                 self._outgoing.to_worker(worker, Save(snapshot.name, snapshot.step, [], first))
         elif saving.stage == "written":
             saving.stage = "committed"
-            state = snapshot.state | {"best": self.best.state()}
-            saving.at_store = self._keeping.commit(snapshot.step, saving.files, state, snapshot.metric)
+            saving.at_store = self._keeping.commit(snapshot.step, saving.files, snapshot.state, snapshot.metric)
         else:
             self._saving = None
             self._outgoing.record("checkpoint", None, {"step": snapshot.step})
