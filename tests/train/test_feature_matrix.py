@@ -8,6 +8,7 @@ What cannot be is refused in a sentence, and is in REFUSED.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,16 @@ from train._served import served
 from train._training import session
 from train.test_freezing import staged
 from volary.errors import SettingError
+from volary.run.checkpoints import Checkpoints
 from volary.session import Session
+from volary.sharding.ranges import Range
+from volary.train.averages import ROOM as AVERAGES
+from volary.train.averages.none import NoAverage
 from volary.train.mixing import ROOM as MIXINGS
+from volary.train.model import build_model
 from volary.train.optimizers import ROOM as OPTIMIZERS
 from volary.train.schedules import ROOM as SCHEDULES
+from volary.train.state.optimizer_state import OptimizerState
 
 STEPS, EPOCH = 12, 4  # 44 images in batches of 12: the fourth is of 8
 EVERY_3 = {"every": "3 steps"}
@@ -48,6 +55,10 @@ SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
     "sigmoid": {"middle": 6, "gamma": 0.5},
     "step": {"every": 6},
 }
+AVERAGE_SETTINGS: dict[str, dict[str, Any]] = {  # they begin with the third step
+    "ema": {"decay": 0.8, "start": "2 steps"},
+    "swa": {"start": "2 steps", "every": "2 steps"},
+}
 OF_ROOMS: dict[str, Feature] = {
     **{
         f"schedule {name}": Feature({"schedule": {"name": name, **SCHEDULE_SETTINGS.get(name, {})}}, (6, 7))
@@ -56,6 +67,11 @@ OF_ROOMS: dict[str, Feature] = {
     },
     **{f"optimizer {name}": Feature({"optimizer": {"name": name}}) for name in OPTIMIZERS.names()},
     **{f"mix {name}": Feature(train(mix=[name])) for name in MIXINGS.names()},
+    **{
+        f"average {name}": Feature(train(average={"name": name, **AVERAGE_SETTINGS[name]}), (2, 3, 6))
+        for name in AVERAGES.names()
+        if name != "none"
+    },
 }
 FEATURES: dict[str, Feature] = {
     **OF_ROOMS,
@@ -75,6 +91,12 @@ FEATURES: dict[str, Feature] = {
     "recompute": Feature(train(recompute=["layers"])),
     "thawed": Feature(train(freeze=[{"match": "layers.0", "until": "6 steps"}]), (4, 6, 8)),
     "accumulated": Feature(train(accumulate=2)),
+    "drawn by class": Feature({"chosen": {"sampling": {"by": "class"}}}),
+    "divided": Feature({"chosen": {"split": {"validation": 0.25}}}),
+    "a fold": Feature({"chosen": {"folds": 4, "fold": 1}}),
+    "parameter groups": Feature(train(parameters=[{"match": "*.bias", "lr": 2.0, "weight_decay": 0.0}])),
+    "bf16": Feature(train(precision="bf16")),
+    "clipped": Feature(train(clip_norm=0.5)),
 }
 
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -91,7 +113,7 @@ REFUSED: dict[str, set[str]] = {
     "servers, bsp": {"optimizer lbfgs", "thawed"},
     "servers, async": {"optimizer lbfgs", "thawed"},
 }
-HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clipping")
+HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clipping", "average swa", "drawn by class")
 
 
 def made(feature: Feature, strategy: str, steps: int = STEPS) -> Session:
@@ -104,11 +126,31 @@ Parameters = dict[str, torch.Tensor]
 
 
 def run(rank: int, world_size: int, one: Session, folder: str, stop: int | None = None) -> Parameters | None:
-    """The parameters that a worker has in the end; over servers those of the last checkpoint, on the first one."""
+    """The parameters that a worker has in the end; over servers those of the last checkpoint, on the first one.
+
+    Of an average of the weights what the last checkpoint has of it, too, on the first worker.
+    """
     if one.strategy.servers:
         kept = served(rank, world_size, one, folder, None if stop is None else dict.fromkeys(range(2), stop))
-        return kept.parameters if kept is not None and rank == 0 else None
-    return staged(rank, world_size, one, folder, until=lambda step: stop is not None and step >= stop).parameters
+        found = kept.parameters if kept is not None and rank == 0 else None
+        saved = Path("runs") / folder / "checkpoints"
+    else:
+        found = staged(rank, world_size, one, folder, until=lambda at: stop is not None and at >= stop).parameters
+        saved = Path(folder)
+    return found if rank or found is None else {**found, **averages(one, saved.absolute())}
+
+
+def averages(one: Session, folder: Path) -> Parameters:
+    """Those in the last checkpoint, by the name of the parameter, if it has some."""
+    if isinstance(one.train.average, NoAverage) or not (steps := Checkpoints(folder).steps()):
+        return {}
+    found, manifest = Checkpoints(folder).path(steps[-1]), Checkpoints(folder).manifest(steps[-1])
+    state, parameters = OptimizerState.read(found, manifest), build_model(one, torch.device("cpu")).module
+    each = {
+        f"average of {name}": state.of(Range(name, 0, values.numel())).each
+        for name, values in parameters.named_parameters()
+    }
+    return {name: entries["average"].clone() for name, entries in each.items() if "average" in entries}
 
 
 def tried(rank: int, world_size: int, feature: Feature, strategy: str, folder: str) -> str:
@@ -129,7 +171,7 @@ def tried(rank: int, world_size: int, feature: Feature, strategy: str, folder: s
             return f"resumed after step {stop}: not finite"
         if not elastic and not all(torch.equal(after[name], one) for name, one in whole.items()):
             return f"resumed after step {stop}: another result"
-        if all(torch.equal(before[name], one) for name, one in whole.items()):
+        if all(torch.equal(before[name], whole[name]) for name in before):
             return f"stopped after step {stop}: nothing was left to do"
     return ""
 
