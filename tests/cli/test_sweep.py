@@ -140,10 +140,12 @@ def _steps(path: str) -> int:
         ([*THREE, "evaluate.every=1 epoch"], "evaluate.every is '1 epoch'; accepted: train.epochs"),
         ([*THREE, "train.steps=6,9"], "--stop-early compares runs after the same steps; accepted: train.epochs"),
         ([*THREE, "train.stop_at=2 steps"], "accepted with it: train.stop_at=never"),
+        ([*THREE, "data.source=own.py:one_part"], "own.py:one_part: takes no `split`, so there is no validation data"),
     ],
 )
 def test_a_sweep_that_cannot_be_is_refused_and_leaves_nothing(volary, words, sentence):
     Path("session.yaml").write_text(SESSION)
+    Path("own.py").write_text("def one_part():\n    raise AssertionError('nobody calls it')\n")
     said = volary("sweep", "session.yaml", *words)
     assert said.status == 2
     assert sentence in said.err

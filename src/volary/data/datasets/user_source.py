@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from volary.data.datasets.stream import Stream
     from volary.data.samples import Samples, Split
+    from volary.session.values.reference import UserObject
 
+TAKES_NONE = "takes no `split`"
 _ONE_AT_A_TIME = threading.RLock()  # code of data sets: several may share what is not safe to use in two threads
 
 
@@ -53,16 +55,26 @@ class UserSource:
         parameters = inspect.signature(factory).parameters
         if "split" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             return factory(**self.arguments, split=split)
-        self._only_train(split, "takes no `split`")
+        self._only_train(split, TAKES_NONE)
         return factory(**self.arguments)
 
     def _only_train(self, split: Split, why: str) -> None:
         # evaluating on the training part would look like a fine result
         if split != "train":
-            raise DataError(
-                f"{self.reference}: {why}, so there is no validation data to evaluate on; accepted: a callable with a "
-                'parameter `split` ("train" or "test"), or the setting evaluate.every=never'
-            )
+            raise _no_validation(self.reference, why)
+
+
+def refuse_one_part(source: UserObject) -> None:
+    """Raise DataError if the source is seen, without running it, to have no validation data."""
+    if source.takes("split") is False:
+        raise _no_validation(source.name, TAKES_NONE)
+
+
+def _no_validation(reference: str, why: str) -> DataError:
+    return DataError(
+        f"{reference}: {why}, so there is no validation data to evaluate on; accepted: a callable with a parameter "
+        '`split` ("train" or "test"), or the setting evaluate.every=never'
+    )
 
 
 def samples_of(dataset: Any, name: str) -> Samples | Stream:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from volary.comm.topology.topology import Topology
 from volary.data.choosing.division import sizes
+from volary.data.datasets.user_source import refuse_one_part
 from volary.data.idle import refuse_idle_workers
 from volary.driver.queued import queue_of
 from volary.driver.tasks.task import Task
@@ -16,6 +17,7 @@ from volary.run.directory import exists_already
 from volary.run.disk import refuse_unwritable
 from volary.run.machine.addresses import address_of
 from volary.session.spec import Session
+from volary.session.values.reference import UserObject
 from volary.session.values.url import Url
 
 
@@ -49,7 +51,10 @@ def check_input(task: Task) -> None:
     task.check()
     if isinstance(task.checkpoint.path, Url):
         writable(str(task.checkpoint.path))
-    if isinstance(task, Session) and hasattr(task.data.source, "count"):
+    if isinstance(task, Session) and isinstance(task.data.source, UserObject):
+        if task.evaluate.every.unit != "never" and not task.data.divided:
+            refuse_one_part(task.data.source)
+    elif isinstance(task, Session) and hasattr(task.data.source, "count"):
         count = task.data.source.count("train")
         if count is not None and task.data.divided:
             count = sizes(task.data, count).train

@@ -14,7 +14,7 @@ from typing import Any
 
 from volary.errors import SettingError
 from volary.errors.raised import raised, shown
-from volary.session.values.source_file import refuse_uncompilable
+from volary.session.values.source_file import refuse_uncompilable, takes
 
 USER_FILES = "volary_user."  # before the names of modules that are imported from files
 MOST_NAMES = 12  # that a message lists
@@ -80,6 +80,11 @@ class UserObject:
         top = self._module()["module"].partition(".")[0]
         if top not in sys.modules and find_spec(top) is None:
             raise SettingError(self._missing(top))
+
+    def takes(self, parameter: str) -> bool | None:
+        """Whether it is a function of a file, and takes this parameter; None: that is not seen without running it."""
+        file = FILE.fullmatch(self.reference)
+        return takes(Path(file["file"]), file["name"], parameter) if file else None
 
     def load(self) -> Any:
         """Import and return the object. Raises SettingError if its file, module or name is missing or broken."""

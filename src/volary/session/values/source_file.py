@@ -28,3 +28,21 @@ def refuse_uncompilable(file: Path) -> None:
         ) from None
     except ValueError as error:  # a null byte
         raise SettingError(f"{shown(str(file))}: {error}; accepted: a file that Python compiles") from None
+
+
+def takes(file: Path, name: str, parameter: str) -> bool | None:
+    """Whether a function at the top level of a file, which is not run, takes a parameter; None: it is not seen there.
+
+    One that is decorated may take others than are written there.
+    """
+    import ast
+
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return None
+    found = [one for one in body if isinstance(one, ast.FunctionDef) and one.name == name]
+    if not found or found[-1].decorator_list:
+        return None
+    given = found[-1].args
+    return given.kwarg is not None or parameter in {one.arg for one in (*given.args, *given.kwonlyargs)}
