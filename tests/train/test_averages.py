@@ -178,18 +178,21 @@ def test_so_it_is_however_they_agree(workers):
     judge_apart(workers(3, train_apart, tuple(APART))[0])
 
 
-def over_servers(rank: int, size: int, name: str | None) -> dict[str, Tensor] | None:
-    """The average that a server has kept. name: in APART; None: as of one device."""
-    one = over(averaged(EMA), 2, 1, **({} if name is None else APART[name]))
-    served(rank, size, one, until=None if name else {0: 5, 1: 5})
-    served(rank, size, one)
-    return None if rank else in_checkpoint(Path("runs/it/checkpoints"))[0]
+def over_servers(rank: int, size: int) -> tuple[dict[str, Tensor], list[float]] | None:
+    """The average that a server has kept, and the losses that were evaluated."""
+    one = replace(over(averaged({**EMA, "evaluate": True}), 2, 1), evaluate={"every": f"{STEPS} steps"})
+    served(rank, size, one, until={0: 5, 1: 5})
+    kept = served(rank, size, one)
+    if rank:
+        return None
+    return in_checkpoint(Path("runs/it/checkpoints"))[0], [one["figures"]["loss"] for one in kept.told("evaluated")]
 
 
-def test_servers_keep_the_average_of_one_device(workers):
+def test_servers_keep_the_average_of_one_device_and_evaluate_it(workers):
     trained(0, 1, averaged(EMA), "alone", disk=Quick())
-    average = workers(3, over_servers, None)[0]
+    average, losses = workers(3, over_servers)[0]
     torch.testing.assert_close(average, in_checkpoint(Path("alone"))[0], rtol=1e-4, atol=1e-5)
+    assert losses == [pytest.approx(loss_of(average), rel=1e-5)]
 
 
 def saved_by_servers(rank: int, size: int, names: Sequence[str]) -> dict[str, Any]:
@@ -249,7 +252,7 @@ def test_what_has_no_average_says_so():
     ):
         in_checkpoint(Path("it"))
     for strategy, sentence in (
-        ({"workers": 2, "exchange": "server"}, "train.average.evaluate is true, and .*accepted: false, and"),
+        ({"workers": 2, "partition": "sharded"}, "train.average.evaluate is true, and .*accepted: false, and"),
     ):
         with pytest.raises(SettingError, match=sentence):
             averaged({**EMA, "evaluate": True}, strategy)

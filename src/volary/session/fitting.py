@@ -285,8 +285,7 @@ def _of_average(session: Session) -> Iterator[Need]:
     if name != "none":
         yield Need("train.average", name, "one update", "none, or partition.updates=batch")
     if session.train.average.evaluate:
-        for trait in ("all sums", "steps together"):
-            yield Need("train.average.evaluate", "true", trait, "false, and `volary evaluate RUN --average`")
+        yield Need("train.average.evaluate", "true", "all sums", "false, and `volary evaluate RUN --average`")
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:

@@ -238,7 +238,7 @@ class Host:
                     self._stirring.add(connection.outbox)
             case Give(peer, answer):
                 if connection := self._connections.get(peer):
-                    kept = slice_store.read_kept(answer.slice, answer.snapshot) if answer.snapshot else None
+                    kept = slice_store.read_evaluated(answer.slice, answer.snapshot) if answer.snapshot else None
                     connection.outbox.give(answer, kept)
                     self._stirring.add(connection.outbox)
             case Hold(number, contribution):

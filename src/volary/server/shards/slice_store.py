@@ -116,8 +116,9 @@ class SliceStore:
     """Slices with these values, which are copied, as of update `version`. rule: of each slice.
 
     memory: where values lie, so that a transport sends them best. norm: of gradients, before an update clips them by
-    that of all; None: there are none. The caller sees to it that a slice is changed by one thread at a time, and kept
-    while it is not changed.
+    that of all; None: there are none. averages: of the state of a slice's rule, those of its parts, if snapshots are
+    evaluated with averages of the values in their place. The caller sees to it that a slice is changed by one
+    thread at a time, and kept while it is not changed.
     """
 
     def __init__(
@@ -128,8 +129,10 @@ class SliceStore:
         version: int = 0,
         memory: Take | None = None,
         norm: Norm | None = None,
+        averages: Callable[[Any], Sequence[Tensor | None]] | None = None,
     ) -> None:
         self.pool, self.forms, self._rule, self._norm = BufferPool(memory), forms, rule, norm
+        self._averages = averages
         self._users = threading.Lock()
         self._places = {number: _Place(self._copied(tensor), version) for number, tensor in values.items()}
         self._held: dict[tuple[int, Contribution], PendingContribution] = {}
@@ -200,6 +203,19 @@ class SliceStore:
     def read_kept(self, number: int, snapshot: int) -> Reading:
         """The values as of a snapshot. Raises KeyError if it is not kept."""
         return self._places[number].kept[snapshot].reading.again()
+
+    def read_evaluated(self, number: int, snapshot: int) -> Reading:
+        """What is evaluated of a snapshot: the values, or their averages, where there are some. Raises KeyError."""
+        reading = self.read_kept(number, snapshot)
+        if self._averages is None:
+            return reading
+        values = self._copied(reading.tensor)
+        reading.close()
+        averages = self._averages(self.kept_state(number, snapshot))
+        for part, average in zip(self._parts(number, values.tensor), averages, strict=False):  # none of buffers
+            if average is not None:
+                part.copy_(average)
+        return Reading(self, values, reading.version)
 
     def kept_state(self, number: int, snapshot: int) -> Any:
         """The rule's state as of a snapshot. Raises KeyError if it is not kept."""

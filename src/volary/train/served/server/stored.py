@@ -13,10 +13,13 @@ from volary.train.served.server.rule import BufferRule
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.weights import SavedWeights, weights_of
 from volary.train.strategies.averaging.outer_rule import outer_rule
+from volary.train.update.averaging import AVERAGE
 from volary.train.update.optimizer_rule import OptimizerRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
 
     from volary.run.checkpoints import Checkpoints
     from volary.server.protocol.slices import Slice
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from volary.server.shards.slice_store import Norm
     from volary.train.served.layout import Layout
     from volary.train.served.server.served_network import ServedNetwork
+    from volary.train.update.optimizer_rule import PartState
 
 
 def stored(
@@ -35,7 +39,7 @@ def stored(
     memory: Take | None = None,
 ) -> SliceStore:
     """The slices as the network begins, or as a checkpoint has them."""
-    layout = network.layout
+    layout, averaging = network.layout, network.averaging
     own = [one for one in slices if not layout.is_of_buffers(one)]
     buffers = [one for one in slices if layout.is_of_buffers(one)]
     norm: Norm | None = None
@@ -46,7 +50,7 @@ def stored(
         norm = optimizers.norm
     else:
         kept = {one.number: {part: layout.values(part) for part in one.parts} for one in own}
-        rule = outer_rule(kept, network.outer, network.averaging, MeanRule(scaled=not network.centre))
+        rule = outer_rule(kept, network.outer, averaging, MeanRule(scaled=not network.centre))
     rules: dict[int, UpdateRule] = dict.fromkeys((one.number for one in own), rule)
     rules |= dict.fromkeys((one.number for one in buffers), BufferRule())
     if welcome.restore is not None:
@@ -55,12 +59,16 @@ def stored(
         for name, tensor in weights_of(network.module).items():
             if name not in layout.tensors:
                 tensor.copy_(weights.whole(name))
-        averages = network.averaging is not None
-        state = OptimizerState.read(path, manifest, network.remembered, averages=averages)
+        state = OptimizerState.read(path, manifest, network.remembered, averages=averaging is not None)
         _restore(weights, state, layout, slices, rules)
     values = {one.number: torch.cat([layout.values(part) for part in one.parts]) for one in slices}
     forms = Forms({one.number: _shape(layout, one) for one in slices})
-    return SliceStore(forms, values, rules.__getitem__, welcome.applied, memory, norm)
+    averages = _averages if averaging is not None and averaging.average.evaluate else None
+    return SliceStore(forms, values, rules.__getitem__, welcome.applied, memory, norm, averages)
+
+
+def _averages(state: Sequence[PartState]) -> list[Tensor | None]:
+    return [one.each.get(AVERAGE) for one in state]
 
 
 def _restore(
