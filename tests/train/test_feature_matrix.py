@@ -111,7 +111,7 @@ WHOLE_RULES = {"optimizer adafactor", "optimizer lamb", "optimizer lars", "optim
 REFUSED: dict[str, set[str]] = {
     "sharded": WHOLE_RULES | {"adaptive clipping"},
     "servers, bsp": {"optimizer lbfgs", "thawed"},
-    "servers, async": {"optimizer lbfgs", "thawed"},
+    "servers, async": {"optimizer lbfgs", "thawed", "clipped"},
 }
 HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clipping", "average swa", "drawn by class")
 
