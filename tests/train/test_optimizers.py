@@ -52,6 +52,8 @@ CASES = [
 ]
 OURS = [
     ("caffe_sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),  # see test_caffe_momentum.py
+    ("conservative", {"steps": 3}),
+    ("conservative", {"gamma": 0.5, "of": ROOM.load("adam")()}),
     ("lamb", {"weight_decay": 0.1}),  # this one and lars: see test_trust_ratio.py
     ("lars", {}),
     ("lbfgs", {"history_size": 3}),
@@ -123,6 +125,31 @@ def test_signum_moves_each_value_by_the_rate_against_the_sign_of_its_average(set
             decayed = rule.weight_decay * expected[number]
             expected[number] = expected[number] - rate * (averages[number].sign() + decayed)
     torch.testing.assert_close([one.detach() for one in own], expected)
+
+
+def test_conservative_steps_are_those_of_another_optimiser_by_a_gradient_that_pulls_back_to_where_they_began():
+    own, expected = parameters(), parameters()
+    rule = ROOM.load("conservative")(lr=0.01, gamma=0.5, steps=3, of=ROOM.load("adam")()).build(own)
+    adam = torch.optim.Adam(expected, lr=0.01)
+    for step in range(7):
+        if step % 3 == 0:
+            began_at = [one.detach().clone() for one in expected]
+        for number, one in enumerate(own):
+            one.grad = torch.full_like(one, number - step)
+            pull = 0.5 * (expected[number].detach() - began_at[number])
+            expected[number].grad = torch.full_like(one, number - step) + pull
+        rule.step()
+        adam.step()
+    torch.testing.assert_close(own, expected)
+
+
+def test_conservative_steps_come_to_the_minimum_of_the_subproblem():
+    (own,) = [torch.nn.Parameter(torch.tensor(4.0))]
+    rule = ROOM.load("conservative")(lr=0.2, gamma=1.0, steps=100).build([own])
+    for _ in range(100):
+        own.grad = 3 * (own.detach() - 2)  # of 3 / 2 (w - 2)^2, from 4
+        rule.step()
+    torch.testing.assert_close(own.detach(), torch.tensor((3 * 2 + 1.0 * 4) / 4))
 
 
 @pytest.mark.parametrize("adjust", ["match_rms_adamw", "original"])
@@ -203,6 +230,22 @@ def test_parameters_that_fusing_does_not_take_are_updated_too():
         ("nadam", {"momentum_decay": -1.0}, "momentum_decay is -1; accepted: 0 or more"),
         ("radam", {"lr": -1.0}, "lr is -1; accepted: above 0"),
         ("signum", {"momentum": 1.0}, "momentum is 1; accepted: from 0 to below 1"),
+        ("conservative", {"gamma": -1.0}, "gamma is -1; accepted: 0 or more"),
+        (
+            "conservative",
+            {"steps": 1},
+            "steps is 1; accepted: a whole number, 2 or more: the first has no distance yet",
+        ),
+        (
+            "conservative",
+            {"of": ROOM.load("lars")()},
+            "of is lars; accepted: one that updates each value by itself, as sgd or adam",
+        ),
+        (
+            "conservative",
+            {"of": ROOM.load("sgd")(lr=0.5)},
+            "of.lr is 0.5; accepted: lr, which is that of sgd",
+        ),
         ("rprop", {"etas": (1.2, 0.5)}, "etas is [1.2, 0.5]; accepted: one from above 0 to below 1, and one above 1"),
         ("rprop", {"step_sizes": (2.0, 1.0)}, "step_sizes is [2.0, 1.0]; accepted: two above 0, the smaller first"),
     ],

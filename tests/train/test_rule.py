@@ -39,6 +39,7 @@ RULES = [
     ("radam", {"decoupled_weight_decay": True, "weight_decay": 0.01}),
     ("rprop", {}),
     ("signum", {"weight_decay": 0.01}),
+    ("conservative", {"steps": 2}),
     ("caffe_sgd", {"momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
 ]
 every_rule = pytest.mark.parametrize(("name", "own"), RULES, ids=str)
