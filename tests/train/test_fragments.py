@@ -26,6 +26,7 @@ INNER = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
 OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 STREAMING = {"name": "local", "period": 4, "fragments": 2, "outer": OUTER}
 LAYERS = [["layers.0", "layers.4"], ["layers.2", "unused"]]  # of each fragment
+EAGER = STREAMING | {"eager": True}
 BEHIND = {"exchange": {"name": "allreduce", "route": "torch", "behind": True}}
 
 
@@ -92,6 +93,50 @@ def by_hand(
     return _values(common), [_values(it) for it in own]
 
 
+def eager_by_hand(one: Session, workers: int, folder: Path) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
+    """The mean of what workers take all to have in the end, and each one's own: Kale et al. 2025, algorithm 2."""
+    everyone = [made(0, 1, one, folder) for _ in range(workers)]
+    own = [dict(it.flow.module.named_parameters()) for it in everyone]
+    rules = [torch.optim.SGD(it.values(), lr=0.1, momentum=0.9) for it in own]
+    since = [{name: torch.nn.Parameter(it.detach().clone()) for name, it in own[0].items()} for _ in own]
+    outer = [
+        {name: torch.optim.SGD([it], lr=0.7, momentum=0.9, nesterov=True) for name, it in each.items()}
+        for each in since
+    ]
+    before: dict[str, list[Tensor]] = {name: [torch.zeros_like(it)] * workers for name, it in own[0].items()}
+    turn, in_part, numbers = 0, 0, [0] * workers
+    with torch.no_grad():
+        for it in own:
+            for name, value in it.items():
+                value.copy_(since[0][name])
+    for _ in range(STEPS):
+        for rank, rule in enumerate(rules):
+            batch = next(everyone[rank].coordinator.rank.data.feed)
+            inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
+            if len(inputs):
+                rule.zero_grad()
+                everyone[rank].flow(inputs, targets).backward()
+                rule.step()
+            numbers[rank] += len(inputs)
+        in_part += 1
+        if in_part < 2 and not batch.ends_epoch:
+            continue
+        for name in [name for name in own[0] if name.rpartition(".")[0] in LAYERS[turn % 2]]:
+            shares = [count / sum(numbers) for count in numbers]
+            parts = [
+                share * (it[name] - each[name]).detach() for share, it, each in zip(shares, own, since, strict=True)
+            ]
+            for rank, part in enumerate(parts):
+                since[rank][name].grad = -(sum(before[name]) - before[name][rank] + part)
+                outer[rank][name].step()
+                with torch.no_grad():
+                    own[rank][name].copy_(since[rank][name])
+            before[name] = parts
+        turn, in_part, numbers = turn + 1, 0, [0] * workers
+    common = {name: sum(each[name].detach() for each in since) / workers for name in own[0]}
+    return common, [_values(it) for it in own]
+
+
 def _values(of: dict[str, torch.nn.Parameter]) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in of.items()}
 
@@ -99,6 +144,7 @@ def _values(of: dict[str, torch.nn.Parameter]) -> dict[str, Tensor]:
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "before the next step": (STREAMING, OVERLAPPED),
     "under the next steps": (STREAMING | {"alpha": ALPHA}, BEHIND),
+    "eager": (EAGER, BEHIND),
 }
 
 
@@ -115,7 +161,9 @@ def saved(folder: Path) -> dict[str, Tensor]:
 def test_fragments_are_exchanged_in_turn_as_one_does_by_hand_and_what_all_have_is_saved(workers, tmp_path):
     everyone = workers(3, train_cases)
     for name, case in CASES.items():
-        common, own = by_hand(streaming(*case), 3, tmp_path, behind="under" in name)
+        one = streaming(*case)
+        eager = name == "eager"
+        common, own = eager_by_hand(one, 3, tmp_path) if eager else by_hand(one, 3, tmp_path, behind="under" in name)
         kept = saved(workers.folder / str(workers.calls) / name)
         for parameter, value in common.items():
             torch.testing.assert_close(kept[parameter], value, rtol=0, atol=ROUNDING, msg=f"{name}: {parameter}")
@@ -123,6 +171,19 @@ def test_fragments_are_exchanged_in_turn_as_one_does_by_hand_and_what_all_have_i
             assert (found[name].outcome, len(found[name].rows)) == ("finished", STEPS)
             for parameter, value in expected.items():
                 torch.testing.assert_close(found[name].parameters[parameter], value, rtol=0, atol=ROUNDING, msg=name)
+
+
+def resumed_eager(rank: int, world_size: int) -> tuple[Trained, Trained]:
+    one = streaming(EAGER, {"codec": "int8", **BEHIND}, checkpoint={"every": "6 steps"})
+    whole = trained(rank, world_size, one, "whole", disk=Quick())
+    stopped = trained(rank, world_size, one, "stopped", disk=Quick(), until=lambda step: step >= 6)
+    return whole, replace(stopped, parameters=trained(rank, world_size, one, "stopped", disk=Quick()).parameters)
+
+
+def test_a_resumed_eager_run_equals_an_uninterrupted_one_bit_for_bit(workers):
+    for whole, again in workers(2, resumed_eager):
+        assert again.outcome == "stopped"
+        assert all(torch.equal(one, whole.parameters[name]) for name, one in again.parameters.items())
 
 
 def resumed(rank: int, world_size: int) -> tuple[list[int], Trained, Trained]:
@@ -184,6 +245,11 @@ def test_in_a_loop_of_ones_own_one_fragment_after_the_other_is_exchanged(workers
             assert found[step] == pytest.approx(it, rel=1e-12)
 
 
+def test_no_average_is_kept_of_what_each_worker_takes_all_to_have():
+    with pytest.raises((SessionError, SettingError), match=r"average is ema, and with consistency\.eager each worker"):
+        streaming(EAGER, {"workers": 2, **BEHIND}, train={"steps": STEPS, "average": "ema"})
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -194,6 +260,9 @@ def test_in_a_loop_of_ones_own_one_fragment_after_the_other_is_exchanged(workers
         ({"fragments": 0}, "fragments: is 0; accepted: 1 up to the number of layers"),
         ({"fragments": 2, "doubles": 9, "most": 8}, "fragments: is 2, which are exchanged one after the other"),
         ({"alpha": 0.5}, "alpha: is 0.5, which is of fragments; accepted: 0, or 2 fragments or more"),
+        ({"eager": True}, "eager: is true, which is of fragments; accepted: false, or 2 fragments or more"),
+        ({"fragments": 2, "eager": True, "alpha": 0.5}, "alpha: is 0.5, and with eager a worker takes a fragment over"),
+        ({"fragments": 2, "eager": True}, "eager: is true, which counts a worker's changes before those of others are"),
         ({"fragments": 2, "alpha": 1.0}, "alpha: is 1; accepted: from 0 to below 1"),
     ],
 )

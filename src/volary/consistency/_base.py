@@ -96,6 +96,11 @@ class Consistency:
         return 1
 
     @property
+    def eager(self) -> bool:
+        """Whether a worker's own changes of a fragment count before those of others are here."""
+        return False
+
+    @property
     def outer(self) -> Any:
         """The optimiser, as a session names one, of what differences add up to; None: they are added as they are."""
         return None

@@ -34,6 +34,7 @@ class LocalSgd(Consistency):
     most: int | None = None  # the longest period that it doubles to
     fragments: int = 1  # of layers, of which one after the other is exchanged, each once a period
     alpha: float = 0.0  # the share of its own that a worker keeps of a fragment that was exchanged
+    eager: bool = False  # a worker's own changes of a fragment count at once, those of others a turn later
     quorum: int | None = None  # workers with whose changes a mean is taken, over servers (default: all)
     grace: float | None = None  # how much longer it stays open, as a share of what a quorum takes (default 0.2)
     outer: Annotated[Any, Choice("volary.train.optimizers", user=True)] | None = None  # steps by the mean of changes
@@ -126,6 +127,8 @@ class LocalSgd(Consistency):
         if self.fragments < 1:
             raise SettingError(f"fragments is {self.fragments}; accepted: 1 up to the number of layers")
         if self.fragments == 1:
+            if self.eager:
+                raise SettingError("eager is true, which is of fragments; accepted: false, or 2 fragments or more")
             if self.alpha:
                 raise SettingError(
                     f"alpha is {self.alpha:g}, which is of fragments; accepted: 0, or 2 fragments or more"
@@ -135,6 +138,11 @@ class LocalSgd(Consistency):
             raise SettingError(
                 f"fragments is {self.fragments}, which are exchanged one after the other in a period; accepted: with a "
                 f"period of a multiple of {self.fragments} steps that stays, without after, doubles and seconds"
+            )
+        if self.eager and self.alpha:
+            raise SettingError(
+                f"alpha is {self.alpha:g}, and with eager a worker takes a fragment over before anything of its own "
+                "has moved on; accepted: 0"
             )
         if not 0 <= self.alpha < 1:
             raise SettingError(f"alpha is {self.alpha:g}; accepted: from 0 to below 1")

@@ -128,6 +128,11 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
         raise SettingError(f"consistency.{error}") from None
     if consistency.equal:
         return
+    if consistency.eager and not getattr(strategy.exchange, "behind", False):
+        raise SettingError(
+            "consistency.eager is true, which counts a worker's changes before those of others are here, and without "
+            "exchange.behind workers wait for these; accepted: behind=true, or eager=false"
+        )
     if consistency.pull(strategy.workers) is None:  # servers can keep a centre
         yield Need("consistency", name, "peers", "exchange=allreduce")
     if consistency.pushes.value == "parameters":
@@ -284,6 +289,11 @@ def _of_average(session: Session) -> Iterator[Need]:
     name = AVERAGES.name_of(type(session.train.average))
     if name != "none":
         yield Need("train.average", name, "one update", "none, or partition.updates=batch")
+        if session.strategy.consistency.eager:
+            raise SettingError(
+                f"train.average is {name}, and with consistency.eager each worker takes the model to be another one; "
+                "accepted: none, or eager=false"
+            )
     if session.train.average.evaluate:
         yield Need("train.average.evaluate", "true", "all sums", "false, and `volary evaluate RUN --average`")
 

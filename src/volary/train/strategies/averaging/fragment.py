@@ -13,6 +13,7 @@ from volary.errors import SettingError
 from volary.naming import named_parameters
 from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.votes import Vote
+from volary.train.strategies.averaging.eager_guess import EagerGuess
 from volary.train.strategies.averaging.skeleton import put
 from volary.train.strategies.contribution import differences
 from volary.train.strategies.exchanging import Exchanging
@@ -71,10 +72,11 @@ class Fragment(Exchanging):
         self._outer, self._numbers = outer, numbers
         self._vote = Vote(0.0, busy=True, ending=False)
         self._under_way: SliceUpdate | None = None  # of sums that are, but for them
+        self.guess = EagerGuess(self.since) if settings.strategy.consistency.eager else None
 
     @property
     def since(self) -> Mapping[str, Tensor]:
-        """The values that all workers have of it, by name."""
+        """The values that all workers have of it, by name; eager, what each takes these to be."""
         return self.contribution.pushed.since
 
     def start(self, late: DeferredTensors) -> None:
@@ -89,14 +91,20 @@ class Fragment(Exchanging):
 
     def agree(self) -> Agreed:
         """Let what was changed of it leave; wait for what all say."""
+        if self.guess is not None:
+            self.settle()
+            self.guess.leave(self._changed(self._vote.weight))
         self.contribution.vote(self._vote)
         self.contribution.pushed.complete(self._vote.weight)
         self._release()
         return self._take_agreed()
 
     def apply(self, scale: float = 1.0) -> None:
-        """Let the sums count, when they are here."""
+        """Let the sums count, when they are here; eager, what they are taken to be at once."""
         self._under_way = SliceUpdate([], scale=scale, done=self._recorder.step + 1)
+        if self.guess is not None:
+            for name in self.since:
+                self._step(name, replace(self._under_way, sums=[self.guess.guess(name, scale)], scale=1.0))
 
     def leave_out(self) -> None:
         """Let what has left not count; it leaves again with what comes next."""
@@ -105,14 +113,25 @@ class Fragment(Exchanging):
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Wait for the sums that are under way, and let what all workers have step by them."""
+        """Wait for the sums that are under way, and let what all workers have step by them, if it has not."""
         if self._under_way is None:
             return
         self.contribution.keeper.settle()
         for slot in self.contribution.slots:
-            update = replace(self._under_way, sums=[slot.agreed])
-            self._outer.apply(self._numbers[slot.name], [self.since[slot.name]], update)
+            if self.guess is None:
+                self._step(slot.name, replace(self._under_way, sums=[slot.agreed]))
+            else:
+                self.guess.arrive(slot.name, slot.agreed, self._under_way.scale)
         self._under_way = None
+
+    def _step(self, name: str, update: SliceUpdate) -> None:
+        self._outer.apply(self._numbers[name], [self.since[name]], update)
+
+    @torch.no_grad()
+    def _changed(self, weight: float) -> dict[str, Tensor]:
+        """This worker's part of the sums that leave next."""
+        slots = self.contribution.slots
+        return {slot.name: (slot.parameter - self.since[slot.name]).mul_(weight) for slot in slots}
 
     @torch.no_grad()
     def mix(self, alpha: float) -> None:

@@ -3,13 +3,13 @@
 A period has as many parts as there are fragments. After each part one fragment's changes leave, and the outer rule
 makes of their mean what all workers have of it. A part behind, they travel while the next part is computed. Then each
 worker takes that over, but for a share `alpha` of its own. So what is on the wire at once is a fragment, and not the
-network.
+network. Eager, each takes over at once what it takes that to be, see `eager_guess`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from volary.naming import named_parameters
 from volary.run.database.traffic import Traffic, added
 from volary.train.agreement.first_state import share_now
+from volary.train.agreement.mean_model import lent_mean
 from volary.train.agreement.votes import Vote
 from volary.train.replica import Voting
 from volary.train.state.rank_state import PARAMETERS
@@ -67,6 +68,8 @@ class FragmentedSteps(Voting):
         self._due: Fragment | None = None  # that workers have yet to take over
         self._vote = Vote(0.0, busy=True, ending=False)
         self._own: dict[str, Tensor] = {}  # while the network has what all have, and until it has what was restored
+        self._eager, self._outer = consistency.eager, settings.state.outer
+        self._guessed: Mapping[str, Any] | None = None  # of a checkpoint, until it is restored
 
     def tell(self, update: str) -> None:
         """Write down how fragments travel, and when parameters are updated."""
@@ -91,6 +94,7 @@ class FragmentedSteps(Voting):
         share_now(list(self._module.parameters()), late, self._group, self._keeper.broadcast)
         for one in self._fragments:
             one.start(late)
+        self._restore_guesses()
         self._take_own()
 
     def update(self) -> None:
@@ -113,6 +117,9 @@ class FragmentedSteps(Voting):
         self._due = self._fragments[self._next]
         self._due.apply(scale)
         self._next = (self._next + 1) % len(self._fragments)
+        if self._eager:
+            self._due.mix(0.0)
+            self._due = None
         if not self._behind:
             with self._recorder.waiting():
                 self._take_over()
@@ -128,8 +135,8 @@ class FragmentedSteps(Voting):
     def settle(self) -> None:
         """Wait for the sums that are under way; when workers take them over stays as it is."""
         with self._recorder.waiting():
-            if self._due is not None:
-                self._due.settle()
+            for one in self._fragments:
+                one.settle()
 
     @property
     def own(self) -> Mapping[str, RankState]:
@@ -138,14 +145,15 @@ class FragmentedSteps(Voting):
     @contextmanager
     @torch.no_grad()
     def consensus(self) -> Iterator[None]:
-        """Lend the network what all workers have."""
+        """Lend the network what all workers have; eager, the mean of what each takes that to be."""
         self.settle()
         self._own = {name: one.clone() for name, one in self._trained.items()}
         for fragment in self._fragments:
             for name, values in fragment.since.items():
                 self._trained[name].copy_(values)
         try:
-            yield
+            with lent_mean(self._trained, 1 / self._group.size, self._group) if self._eager else nullcontext():
+                yield
         finally:
             self._take_own()
 
@@ -156,6 +164,7 @@ class FragmentedSteps(Voting):
             "values": self._own,
             "next": self._next,
             "due": self._due is not None,
+            **({"guessed": self._guesses()} if self._eager else {}),
         }
 
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
@@ -163,17 +172,37 @@ class FragmentedSteps(Voting):
         if states and states[0]["workers"] == self._group.size and states[0].get("next", 0) < len(self._fragments):
             self._own, self._next = states[0]["values"], states[0].get("next", 0)
             self._due = self._fragments[self._next - 1] if states[0].get("due") else None
+            self._guessed = states[0].get("guessed") if self._eager else None
 
     def take_own(self) -> None:
         """The network has what all have, as a checkpoint has it; this worker's parameters become its own again."""
         for one in self._fragments:
             one.contribution.pushed.begin()
+        self._restore_guesses()
         self._take_own()
 
     def close(self) -> None:
         """End the exchange and let go of the network."""
         for one in self._fragments:
             one.close()
+
+    def _guesses(self) -> dict[str, Any]:
+        """What this worker alone takes all to have, and its outer rule's state."""
+        since = {name: one for fragment in self._fragments for name, one in fragment.since.items()}
+        others = {name: one for each in self._fragments if each.guess for name, one in each.guess.state().items()}
+        return {"since": since, "others": others, "outer": self._outer.state()}
+
+    @torch.no_grad()
+    def _restore_guesses(self) -> None:
+        if self._guessed is None:
+            return
+        self._outer.restore(self._guessed["outer"])
+        for fragment in self._fragments:
+            for name, one in fragment.since.items():
+                one.copy_(self._guessed["since"][name])
+            if fragment.guess is not None:
+                fragment.guess.restore(self._guessed["others"])
+        self._guessed = None
 
     @torch.no_grad()
     def _take_own(self) -> None:
