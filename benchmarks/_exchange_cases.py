@@ -21,7 +21,8 @@ class Case:
     """A training in a lab of `hosts` hosts, one process each, whose links carry `rate`.
 
     network, source and strategy: as in a session. share: samples of a step a rank. warm_up: steps until ours has found
-    its pace. peers: the kinds of peers (_exchange_peers.py) that take turns with it.
+    its pace. peers: the kinds of peers (_exchange_peers.py) that take turns with it. period: a turn of ours is of
+    whole ones, of so many steps.
     """
 
     network: Any
@@ -32,6 +33,7 @@ class Case:
     strategy: Mapping[str, Any] = field(default_factory=dict)
     warm_up: int = WARM_STEPS + PROFILED_STEPS + 1
     peers: Sequence[str] = ("DDP",)
+    period: int = 1
 
     def session(self, folder: str, **sections: Any) -> Session:
         """Its session, with runs below `folder`; sections: more of it, in place of these."""

@@ -75,7 +75,7 @@ def found_in(case: Case, *, quick: bool) -> Found:
 @cache
 def _found(case: Case, effort: Effort) -> Found:
     """Train in a lab of this case: a run like any other, with turns as its ranks' job. Raises LabError."""
-    wanted = {"effort": asdict(effort), "warm_up": case.warm_up, "peers": case.peers}
+    wanted = {"effort": asdict(effort), "warm_up": case.warm_up, "peers": case.peers, "period": case.period}
     with tempfile.TemporaryDirectory() as folder:
         directory = _in_lab.run(case.session(folder), case.rate, "_exchange_turns.py", json.dumps(wanted))
         return Found.read(directory)

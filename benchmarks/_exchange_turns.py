@@ -1,7 +1,7 @@
 """What a rank does for exchange.py: Volary's loop, DistributedDataParallel's, and both without exchange, a turn each.
 
 A lab starts it on its hosts as `python _exchange_turns.py session.yaml WANTED`, with WANTED as JSON: effort, warm_up
-(of ours, in steps) and peers (their kinds).
+and period (of ours, in steps) and peers (their kinds).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
@@ -76,7 +76,7 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
             volary(session, group, recorder, model, drafts, estimate) as ours,
             volary(own, nobody, Recorder(group.rank), apart, drafts) as alone,
         ):
-            found = _measured(effort, ours, wanted["warm_up"], alone, Peers(own, model, fresh), wanted["peers"])
+            found = _measured(effort, ours, wanted, alone, Peers(own, model, fresh))
     if member.place.rank == 0:
         (member.directory.results / TURNS).write_text(json.dumps(asdict(found)), encoding="utf-8")
     return "finished"
@@ -163,9 +163,10 @@ class Ready:
     step_s: float
 
 
-def _measured(effort: Effort, ours: Ours, warm_up: int, alone: Ours, peers: Peers, kinds: Sequence[str]) -> Found:
-    turns = Turns(ours)
-    steps = {"ours": effort.steps_in_turn(turns.warm_up(ours.run, warm_up))}
+def _measured(effort: Effort, ours: Ours, wanted: Mapping[str, Any], alone: Ours, peers: Peers) -> Found:
+    turns, kinds, period = Turns(ours), wanted["peers"], wanted.get("period", 1)
+    pace = effort.steps_in_turn(turns.warm_up(ours.run, wanted["warm_up"]))
+    steps = {"ours": period * max(1, round(pace / period))}
     loops: dict[str, Loop] = {"ours": ours.run}
     chosen: dict[str, Ready] = {}
     tried: dict[str, float] = {}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from volary.driver.ending import NoWatcher
 from volary.lab import Lab
@@ -29,16 +32,23 @@ class Program(LabTraining):
         return [sys.executable, str(HERE / self.script), str(self.session), self.argument]
 
 
-def run(session: Session, rate: str | None, script: str | None = None, argument: str = "") -> RunDirectory:
+def run(
+    session: Session,
+    rate: str | None,
+    script: str | None = None,
+    argument: str = "",
+    lab: Mapping[str, Any] = MappingProxyType({}),
+) -> RunDirectory:
     """Train a session in a lab, a host a worker, with links of `rate`; its run lies in the session's folder.
 
-    script: what ranks run in place of training, see `Program`. Raises LabError, and what a run raises.
+    script: what ranks run in place of training, see `Program`. lab: more of it, see `volary.lab.Lab`. Raises LabError,
+    and what a run raises.
     """
     file = Path(session.run.folder, "session.yaml")
     file.write_text(session.to_yaml(), encoding="utf-8")
     training = LabTraining(file) if script is None else Program(file, script=script, argument=argument)
-    with Lab(hosts=session.strategy.workers, rate=rate) as lab:
-        return train(lab, training, NoWatcher(), timeout_s=AT_MOST_S).directory
+    with Lab(hosts=session.strategy.workers, rate=rate, **lab) as made:
+        return train(made, training, NoWatcher(), timeout_s=AT_MOST_S).directory
 
 
 def be_rank(job: str) -> int:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import _in_lab
@@ -28,6 +29,7 @@ PER_EPOCH = -(-_mnist.TRAINING_SAMPLES // BATCH)
 EVERY = PER_EPOCH // 2
 LR = 0.125
 WANTED = 0.98
+SEEDS = (1, 2, 3)
 TIMES = 2  # a pause lasts so many times as long as computing
 
 SLOW: Mapping[str, Any] = {"slow": 2}
@@ -89,6 +91,12 @@ def reached_or_never_s(trained: Trained) -> float:
     return float("inf") if trained.reached_s is None else trained.reached_s
 
 
+def times_sooner(one: Trained, other: Trained) -> float:
+    """How many times sooner `one` was as good as wanted than `other`; 1 where neither was."""
+    one_s, other_s = reached_or_never_s(one), reached_or_never_s(other)
+    return 1.0 if one_s == other_s else other_s / one_s
+
+
 @dataclass(frozen=True)
 class Pace:
     """Seconds of a step of the peer, without exchange and with it, nobody pausing."""
@@ -119,11 +127,17 @@ def theirs(pauses: Mapping[str, Any], epochs: float, seed: int) -> Trained:
     return Trained([Evaluation(*each) for each in found])
 
 
-def ours(strategy: Mapping[str, Any], pauses: Mapping[str, Any], epochs: float, seed: int) -> Trained:
-    """Ours, of all epochs."""
+def ours(
+    strategy: Mapping[str, Any],
+    pauses: Mapping[str, Any],
+    epochs: float,
+    seed: int,
+    lab: Mapping[str, Any] = MappingProxyType({}),
+) -> Trained:
+    """Ours, of all epochs. lab: more of it, see `volary.lab.Lab`."""
     settings = {"pause_s": pace().pause_s, "seed": seed, **pauses}
     with tempfile.TemporaryDirectory() as folder:
-        return _trained(_in_lab.run(_session(strategy, settings, epochs, seed, folder), RATE))
+        return _trained(_in_lab.run(_session(strategy, settings, epochs, seed, folder), RATE, lab=lab))
 
 
 def _found(directory: RunDirectory) -> Any:
