@@ -175,7 +175,7 @@ def by_the_paper(scheme: int, ranks: int) -> tuple[dict[str, torch.Tensor], list
     others = [one for one in network.parameters() if all(one is not other for other in cut)]
     often, once = (torch.optim.SGD(one, 0.01, momentum=0.9, weight_decay=0.01) for one in (cut, others))
     for _ in range(5):
-        batch = next(it.coordinator.data.feed)
+        batch = next(it.coordinator.rank.data.feed)
         count = len(batch.inputs)
         shares = [torch.arange(count)[rank::ranks] for rank in range(ranks)]
         split = [share.tensor_split(min(ranks, max(1, len(share)))) for share in shares]
