@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from _once import once
+from faults._queue import until
 from faults._running import VOLARY, Run, outcome, running, session
+from volary.cli.command.main import run as command
+from volary.errors import RunError
+from volary.jobs.queue import LocalQueue
+from volary.jobs.table import QueueTable, queue_folder
 from volary.run.directory import RunDirectory
 
 STEPS = 160
@@ -39,3 +44,28 @@ def _run_undisturbed(folder: Path) -> None:
             assert run.ended().status == 0, run.text()
     finally:
         os.chdir(home)
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalQueue]:
+    """The queue of a user of the test's own, which is empty in the end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state").mkdir()
+    yield LocalQueue()
+    for run in LocalQueue().runs():  # of a test that failed
+        with contextlib.suppress(RunError):
+            LocalQueue().cancel(run)
+    with QueueTable(queue_folder()) as table:
+        until(lambda: not table.has_runner(), 20)
+
+
+@pytest.fixture
+def volary_queue(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """`volary queue`, which starts a runner where one is missing; what it printed."""
+
+    def call() -> str:
+        capfd.readouterr()
+        assert command(["queue"]) == 0
+        return "".join(capfd.readouterr())
+
+    return call

@@ -2,75 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil  # type: ignore[import-untyped]
 import pytest
 
-from faults._running import BUSY, events, last_step, outcome, session, state
+from faults._queue import ALL_CORES, driver, found, kill_all, runner, submit, until
+from faults._running import events, last_step, outcome, session, state
 from faults.conftest import STEPS
 from volary.cli.command.main import run as command
-from volary.jobs.queue import LocalQueue
 from volary.jobs.settings import settings_file
-from volary.jobs.table import QueueTable, queue_folder
+from volary.jobs.table import queue_folder
 from volary.run.control.stopping import FILE as ASKED
-from volary.run.directory import RunDirectory
 from volary.run.launch.queued import LOCAL, job_of
-from volary.run.machine.cores import cores_here
 
-ALL_CORES = f"--cores={len(cores_here())}"
-
-
-@pytest.fixture(autouse=True)
-def queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalQueue]:
-    """The queue of a user of the test's own, which is empty in the end."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    (tmp_path / "state").mkdir()
-    yield LocalQueue()
-    with QueueTable(queue_folder()) as table:
-        until(lambda: not table.has_runner(), 20)
-
-
-def until(condition: Callable[[], Any], at_most_s: float = 60) -> Any:
-    end = time.monotonic() + BUSY * at_most_s
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {at_most_s} s in vain:\n{said()}"
-        time.sleep(0.05)
-    return value
-
-
-def said() -> str:
-    """Everything that the runner and the runs' drivers said, for a failing test."""
-    logs = [*queue_folder().glob("*.log"), *Path("runs").glob("*/logs/*.log")]
-    return "\n".join(f"{log}:\n{log.read_text()}" for log in logs)
-
-
-def submit(*arguments: object) -> None:
-    assert command(["submit", "session.yaml", *map(str, arguments)]) == 0
-
-
-def found(name: str) -> RunDirectory:
-    return RunDirectory(Path("runs") / name)
-
-
-def runner() -> psutil.Process:
-    with QueueTable(queue_folder()) as table:
-        until(table.has_runner)
-        return psutil.Process(int(until(table.runner_lock.read_text)))
-
-
-def kill_all(*roots: psutil.Process) -> None:
-    for one in [child for root in roots for child in (root, *root.children(recursive=True))]:
-        with contextlib.suppress(psutil.Error):
-            one.kill()
-
-
-def driver(name: str) -> psutil.Process:
-    return psutil.Process(int((found(name).path / "lock").read_text()))
+pytestmark = pytest.mark.usefixtures("queue")
 
 
 def test_a_run_that_gives_way_to_a_higher_priority_resumes_by_itself_and_equals_one_that_never_stopped(undisturbed):
@@ -154,6 +99,19 @@ def test_where_its_user_wants_that_train_and_resume_go_through_the_queue(monkeyp
     assert (state(found("it")), last_step(found("it"))) == ("finished", 4)
 
 
+@pytest.mark.slow  # two starts
+def test_the_cores_of_a_run_that_trains_without_the_queue_are_free_when_it_has_ended(launch, queue):
+    session(steps=STEPS, fault="loop until told", at=40)
+    alone = launch("train", "session.yaml", "--quiet")
+    alone.wait_for_step(39)
+    submit("run.name=next", "train.steps=1")
+    (row,) = queue.rows()
+    assert "used outside of the queue" in row.reason
+    Path("go-on").touch()
+    assert alone.ended().status == 0
+    until(lambda: state(found("next")) == "finished")
+
+
 @pytest.mark.slow  # a start
 def test_a_run_that_fails_by_its_own_code_is_not_tried_again_nor_are_those_that_come_after_it():
     session(steps=STEPS, fault="raise", at=3)
@@ -200,15 +158,3 @@ def test_a_run_that_its_user_stops_leaves_the_queue(verb, queue):
     command(verb)
     until(lambda: state(found("it")) == "stopped")
     until(lambda: queue.rows() == [])
-
-
-@pytest.fixture
-def volary_queue(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
-    """`volary queue`, which starts a runner where one is missing; what it printed."""
-
-    def call() -> str:
-        capfd.readouterr()
-        assert command(["queue"]) == 0
-        return "".join(capfd.readouterr())
-
-    return call
