@@ -15,7 +15,7 @@ from volary.run.owner import refuse_foreign
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, PARTS = "model.safetensors", "model-"  # what one process writes; what several do begins so
 GRAPHS = (".pt2", ".onnx")
 _KNOWN = ("classes", "input_shape")
 
@@ -60,7 +60,8 @@ def export(
     from volary.run.labels import labelled
 
     manifest = choose(run, which, remark)
-    if outline(run.session).own_loop and WEIGHTS not in manifest.files:
+    written = [name for name in manifest.files if name == WEIGHTS or name.startswith(PARTS)]
+    if outline(run.session).own_loop and not written:
         raise BadInput(f"{run.path} saved no network called model; accepted: a loop that calls worker.save(model=...)")
     file = new_file(output or Path(f"{run.name}-step-{manifest.step}.safetensors"), "--output")
     folder = Checkpoints(run.checkpoints).path(manifest.step)
