@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from volary.train.data.rank_data import ValidationBatches
 
 from train._served import served
 from train._training import Quick, made, session, started, trained
@@ -24,6 +23,7 @@ from volary.train.averages import ROOM
 from volary.train.averages.ema import Ema
 from volary.train.averages.swa import Swa
 from volary.train.evaluation import totals
+from volary.train.lockstep.lockstep_data import ValidationBatches
 from volary.train.loop import train
 from volary.train.model import build_model
 from volary.train.state.optimizer_state import load_averages
