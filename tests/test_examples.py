@@ -25,8 +25,9 @@ def shape(line: str) -> str:
     return re.sub(r"(\d+ min )?\d[\d.]*", "N", line)
 
 
-def test_there_are_three_sessions_and_a_solver_with_its_network_and_else_pairs_of_scripts():
-    files = {"digits.yaml", "gpt.yaml", "lstm.yaml", "digits_net.prototxt", "digits_solver.prototxt", "ruff.toml"}
+def test_there_are_three_sessions_a_solver_with_its_network_a_network_that_is_cut_and_else_pairs_of_scripts():
+    sessions = {"digits.yaml", "gpt.yaml", "lstm.yaml", "digits_net.prototxt", "digits_solver.prototxt"}
+    files = {*sessions, "cut_autoencoder.py", "ruff.toml"}
     assert {one.name for one in EXAMPLES.iterdir() if one.is_file()} == files
     for folder in (one for one in EXAMPLES.iterdir() if one.is_dir()):
         assert sorted(file.name for file in folder.glob("*.py")) == ["distributed.py", "plain.py"]
@@ -45,6 +46,15 @@ def test_the_digits_are_learnt_by_two_workers_to_97_percent_and_the_end_is_what_
 def test_a_gpt_learns_the_characters_of_a_text():
     result, _ = run("-m", "volary", "train", str(EXAMPLES / "gpt.yaml"), "--json", "train.epochs=6")
     assert json.loads(result)["metrics"]["perplexity"] < 20, "of 95 characters or so; one that guesses has as many"
+
+
+@pytest.mark.slow  # a run of two workers
+def test_an_autoencoder_above_one_worker_s_budget_trains_on_two():
+    program = str(EXAMPLES / "cut_autoencoder.py")
+    alone = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
+    assert (alone.returncode, alone.stderr) == (1, "5.8 MB are more than 3.0 MB; accepted: more workers\n")
+    said, _ = run("-m", "volary", "launch", "strategy.workers=2", program)
+    assert "epoch 3: error 0.0043\n2.9 of 5.8 MB on this worker" in said
 
 
 @pytest.mark.slow  # four processes and two runs

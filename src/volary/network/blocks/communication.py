@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from volary.errors import BadInput, RanksDiffer
 
 _FORWARD_TAG, _BACKWARD_TAG = 1, 2
-_KINDS = ("Send and Receive", "Broadcast", "Gather", "Reduce", "AllToAll")
+_KINDS = ("Send and Receive", "Broadcast", "Gather", "Reduce", "AllToAll", "a distributed array's exchange")
 _WANTED = 128  # the bit of a message that says that a gradient is to come back
 
 
@@ -52,7 +52,7 @@ class Send(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Send `x`, of any shape; a scalar zero, through which its gradient comes."""
-        return _pass(self.channel, "Send and Receive", {self.target: x}, ())[0]
+        return pass_tensors(self.channel, "Send and Receive", {self.target: x}, ())[0]
 
 
 class Receive(nn.Module):
@@ -64,7 +64,7 @@ class Receive(nn.Module):
 
     def forward(self, _: Any = None) -> Tensor:
         """Return the other's tensor, of its shape. What this is called with counts for nothing."""
-        return _pass(self.channel, "Send and Receive", {}, (self.source,))[0]
+        return pass_tensors(self.channel, "Send and Receive", {}, (self.source,))[0]
 
 
 class Broadcast(nn.Module):
@@ -80,7 +80,7 @@ class Broadcast(nn.Module):
         if self.channel.rank not in self.on:
             return x
         outgoing = dict.fromkeys(self.on, x) if self.channel.rank == self.root else {}
-        return _pass(self.channel, "Broadcast", outgoing, (self.root,))[0]
+        return pass_tensors(self.channel, "Broadcast", outgoing, (self.root,))[0]
 
 
 class _ToRoot(nn.Module, ABC):
@@ -102,7 +102,7 @@ class _ToRoot(nn.Module, ABC):
         if self.channel.rank not in self.on:
             return x
         sources = self.on if self.channel.rank == self.root else ()
-        arrived = _pass(self.channel, type(self).__name__, {self.root: x}, sources)
+        arrived = pass_tensors(self.channel, type(self).__name__, {self.root: x}, sources)
         return self._together(arrived) if sources else arrived[0]
 
     @abstractmethod
@@ -151,7 +151,7 @@ class AllToAll(nn.Module):
         if self.channel.rank not in self.on:
             return x
         parts = x.tensor_split(len(self.on))
-        arrived = _pass(self.channel, "AllToAll", dict(zip(self.on, parts, strict=True)), self.on)
+        arrived = pass_tensors(self.channel, "AllToAll", dict(zip(self.on, parts, strict=True)), self.on)
         _alike("AllToAll", self.on, [(part.dtype, tuple(part.shape[1:])) for part in arrived])
         return torch.cat(arrived)
 
@@ -191,8 +191,13 @@ def _alike(kind: str, on: Sequence[int], found: Sequence[tuple[torch.dtype, tupl
             raise RanksDiffer(f"{kind}: {what} are {' and '.join(shapes)}; accepted: the same type and shape on all")
 
 
-def _pass(channel: TensorChannel, kind: str, outgoing: dict[int, Tensor], sources: Sequence[int]) -> tuple[Tensor, ...]:
-    """Send to each rank its tensor, and return one of each source, or else a zero."""
+def pass_tensors(
+    channel: TensorChannel, kind: str, outgoing: dict[int, Tensor], sources: Sequence[int]
+) -> tuple[Tensor, ...]:
+    """Send to each rank its tensor, and return one of each source, or else a zero through which gradients come.
+
+    kind: one of those above. All workers call it in the same order. Raises RanksDiffer, PeerLost.
+    """
     wanted = [torch.is_grad_enabled() and value.requires_grad for value in outgoing.values()]
     # what comes may want a gradient where nothing that is sent does
     anchor = torch.empty(0, requires_grad=torch.is_grad_enabled())
