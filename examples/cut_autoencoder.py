@@ -1,4 +1,4 @@
-"""A locally connected autoencoder, cut over workers, as in Coates et al. 2013: more weights than one worker has room for.
+"""A locally connected autoencoder, cut over workers (Coates et al. 2013): more weights than one has room for.
 
     volary launch strategy.workers=4 examples/cut_autoencoder.py
 
