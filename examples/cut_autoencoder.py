@@ -2,8 +2,8 @@
 
     volary launch strategy.workers=4 examples/cut_autoencoder.py
 
-Each window of an image has weights of its own. A worker has those of its part of the image, their gradients and what Adam
-keeps of them; all workers see the same images, and only what windows reach beyond a part travels.
+Each window of an image has weights of its own. A worker has those of its part of the image, their gradients and what
+Adam keeps of them; all workers see the same images, and only what windows reach beyond a part travels.
 """
 
 import torch
