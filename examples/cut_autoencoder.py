@@ -18,8 +18,7 @@ worker = volary.init()
 channel = worker.channel()
 grid = (worker.world_size, 1)  # the image's height is cut
 encode = LocallyConnected(channel, (1, SIDE, SIDE), MAPS, window=8, stride=BLOCK, padding=2, grid=grid, seed=1)
-places = encode.places
-decode = LocallyConnected(channel, (MAPS, *places), BLOCK**2, window=3, padding=1, grid=grid, seed=2)
+decode = LocallyConnected(channel, (MAPS, *encode.places), BLOCK**2, window=3, padding=1, grid=grid, seed=2)
 weights = [*encode.parameters(), *decode.parameters()]
 optimizer = torch.optim.Adam(weights, lr=0.003)
 

@@ -59,7 +59,8 @@ class LocallyConnected(nn.Module):
         channels, *sizes = inputs
         self.inputs, self.outputs = inputs, outputs
         self.window, self.stride, self.padding = window, stride, padding
-        self.places = tuple((size + 2 * padding - window) // stride + 1 for size in sizes)
+        rows, columns = ((size + 2 * padding - window) // stride + 1 for size in sizes)
+        self.places = (rows, columns)
         if min(self.places) < 1 or padding >= window:
             raise BadInput(
                 f"LocallyConnected: a window of {window} with padding {padding} has no place in {list(inputs)}; "
@@ -68,7 +69,7 @@ class LocallyConnected(nn.Module):
         self._cut = cut(self.places, (channel.size, 1) if grid is None else grid, channel.size)
         own = self._cut[channel.rank]
         numbers = [
-            row * self.places[1] + column
+            row * columns + column
             for row in range(own.starts[0], own.ends[0])
             for column in range(own.starts[1], own.ends[1])
         ]
