@@ -194,7 +194,7 @@ def _alike(kind: str, on: Sequence[int], found: Sequence[tuple[torch.dtype, tupl
 def pass_tensors(
     channel: TensorChannel, kind: str, outgoing: dict[int, Tensor], sources: Sequence[int]
 ) -> tuple[Tensor, ...]:
-    """Send to each rank its tensor, and return one of each source, or else a zero through which gradients come.
+    """Send to each rank its tensor, of any shape, and return one of each source, or else a zero for the gradients.
 
     kind: one of those above. All workers call it in the same order. Raises RanksDiffer, PeerLost.
     """
