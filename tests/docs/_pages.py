@@ -7,6 +7,7 @@ and `text`, or nothing, for all that nobody types. The marks:
     <!-- before: ... -->              what comes before: shell before commands, Python before Python
     <!-- fragment -->                 YAML: a part of a session
     <!-- topology -->                 YAML: no session, but links as `exchange.topology` describes them
+    <!-- queue settings -->           YAML: no session, but what a user wants of the queue
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 LANGUAGES = {"sh", "console", "python", "yaml", "text"}
-MARKS = {"not run", "before", "fragment", "topology"}
+MARKS = {"not run", "before", "fragment", "topology", "queue settings"}
 FOREIGN = "code of another library"  # as people have it who come from there
 NOT_RUN = {FOREIGN, "has a test of its own", "needs root", "needs another machine", "needs a GPU", "needs a network"}
 _COMMENT = re.compile(r"<!--\s*([a-z ]+?)\s*(?::\s*(.*?))?\s*-->", re.DOTALL)

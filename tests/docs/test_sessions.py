@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 from docs._pages import CHECKOUT, Block, blocks, every
 from volary.comm.topology.topology import described
+from volary.jobs.settings import queue_settings, settings_file
 from volary.session import Session, SessionError
 from volary.session.starter import starter
 
@@ -23,7 +24,7 @@ def read(text: str) -> Session:
 
 
 def is_whole(block: Block) -> bool:
-    return not {"fragment", "topology"} & set(block.marks)
+    return not {"fragment", "topology", "queue settings"} & set(block.marks)
 
 
 @pytest.mark.parametrize("block", [block for block in every("yaml") if is_whole(block)], ids=str)
@@ -44,6 +45,14 @@ def test_a_part_of_a_session_is_accepted_in_one(block: Block) -> None:
 def test_a_topology_is_accepted(block: Block) -> None:
     Path("cluster.yaml").write_text(block.text)
     assert described(Path("cluster.yaml"), ["h0", "h1", "h2", "h3"]) == ((0, 1), (2, 3))
+
+
+@pytest.mark.parametrize("block", [block for block in every("yaml") if "queue settings" in block.marks], ids=str)
+def test_settings_of_the_queue_are_accepted(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    settings_file().parent.mkdir()
+    settings_file().write_text(block.text)
+    queue_settings()
 
 
 def test_readme_init_and_the_example_are_one_session() -> None:
