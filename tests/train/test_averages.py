@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,27 +195,34 @@ def test_servers_keep_the_average_of_one_device_and_evaluate_it(workers):
     assert losses == [pytest.approx(loss_of(average), rel=1e-5)]
 
 
-def saved_by_servers(rank: int, size: int, names: Sequence[str]) -> dict[str, Any]:
-    """By name the weights after each update, and the average after the last."""
+def saved_by_servers(rank: int, size: int, names: Mapping[str, int]) -> dict[str, Any]:
+    """By name the weights after each update, the average after the last, and its loss as it was evaluated.
+
+    names: with how many workers.
+    """
     found = {}
-    for name in names:
-        one = replace(averaged(EMA), checkpoint={"every": "1 step", "keep_last": STEPS, "keep_best": False})
-        served(rank, size, over(one, 2, 1, **APART[name]), name.replace(" ", "-"))
+    for name, workers in names.items():
+        every = {"every": "1 step", "keep_last": STEPS, "keep_best": False}
+        one = replace(averaged({**EMA, "evaluate": True}), checkpoint=every, evaluate={"every": f"{STEPS} steps"})
+        kept = served(rank, size, over(one, workers, size - workers, **APART[name]), name.replace(" ", "-"))
         if not rank:
             folder = Path("runs") / name.replace(" ", "-") / "checkpoints"
             steps = Checkpoints(folder.absolute()).steps()
-            found[name] = [in_checkpoint(folder, step)[1] for step in steps], in_checkpoint(folder)[0]
+            weights = [in_checkpoint(folder, step)[1] for step in steps]
+            found[name] = weights, in_checkpoint(folder)[0], kept.told("evaluated")[-1]["figures"]["loss"]
     return found
 
 
 @pytest.mark.slow  # whole runs
-def test_servers_keep_that_of_what_workers_agree_on(workers):
-    for name, (weights, average) in workers(3, saved_by_servers, ("local", "outer rule", "elastic"))[0].items():
+def test_servers_keep_and_evaluate_that_of_what_workers_agree_on(workers):
+    names = {"local": 2, "outer rule": 2, "elastic": 1}  # two pull within a step at times, which is saved once
+    for name, (weights, average, loss) in workers(3, saved_by_servers, names)[0].items():
         assert len(weights) >= STEPS // 3
         by_hand = weights[0]
         for one in weights[1:]:
             by_hand = {key: values.lerp(one[key], 1 - EMA["decay"]) for key, values in by_hand.items()}
         torch.testing.assert_close(average, by_hand, rtol=1e-4, atol=1e-5, msg=name)
+        assert loss == pytest.approx(loss_of(average), rel=1e-5), name
 
 
 def test_evaluations_are_of_the_average_if_asked_and_change_nothing():
