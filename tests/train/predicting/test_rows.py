@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,8 @@ from volary.network.zoo.layers import LayerNetwork
 from volary.train.predicting.batch_sizes import BatchSizes
 from volary.train.predicting.layer_output import layer_output
 from volary.train.predicting.rows import Rows, share_of
+
+CPU = torch.device("cpu")
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Twice:
     """Predicts twice its input; on a device whose memory lasts for `most` rows."""
 
     most: int = 10**6
+    device: torch.device = CPU
     calls: list[int] = field(default_factory=list)
 
     def predict(self, inputs: torch.Tensor, positions: torch.Tensor, *, last: bool) -> torch.Tensor:
@@ -82,6 +87,26 @@ def test_the_size_of_batches_is_the_one_up_to_which_samples_become_quicker(best,
         sizes.took(size, max(best, size) * 1e-3 if size >= best else best * 1e-3)  # a batch below `best` takes as long
     assert sizes.settled
     assert sizes.size == min(best, 1 << (rows.bit_length() - 1))
+
+
+@pytest.mark.parametrize(("device", "size"), [("cpu", 64), ("cuda", 1)])
+def test_on_a_cpu_what_else_the_machine_computes_decides_nothing_and_on_a_gpu_the_time_that_passes(
+    monkeypatch, device, size
+):
+    passed_s = {"thread_time": 0.0, "perf_counter": 0.0}
+    for clock in passed_s:
+        monkeypatch.setattr(time, clock, lambda clock=clock: passed_s[clock])
+
+    class Disturbed(Twice):
+        def predict(self, inputs, positions, *, last):
+            passed_s["thread_time"] += 1.0
+            passed_s["perf_counter"] += 1.0 + len(inputs) ** 2
+            return super().predict(inputs, positions, last=last)
+
+    rows = Rows(Disturbed(device=torch.device(device)), Unlabelled(Numbers(500, frozenset())), range(64), 0)
+    for _ in range(40):
+        list(rows)
+    assert (rows.sizes.size, rows.sizes.settled) == (size, True)
 
 
 def test_a_size_that_was_asked_for_stays():

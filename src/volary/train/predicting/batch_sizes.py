@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psutil
 
@@ -18,15 +21,24 @@ class BatchSizes:
     """`size` is that of the next batch. It doubles from 1 on real batches, so that measuring costs no pass of its own.
 
     Two doublings without a gain end it, and the quickest size is kept. fixed: this size, and nothing is measured; 0:
-    none. most: that can be asked for.
+    none. most: that can be asked for. clock: in seconds; by this thread's processor time, what else the machine
+    computes decides nothing. Where the thread only waits for a device, a clock has to count that.
     """
 
-    def __init__(self, fixed: int, most: int) -> None:
+    def __init__(self, fixed: int, most: int, clock: Callable[[], float] = time.thread_time) -> None:
         self._most = max(1, min(MOST, most))
         self.size, self.settled = fixed or 1, bool(fixed)
         self._fixed, self._best = bool(fixed), 1
+        self._clock = clock
         self._each_s: dict[int, float] = {}  # seconds of a sample in batches of this size
         self._batches, self._began = -1, _peak_bytes()  # of this size; the very first one warms up, and says nothing
+
+    @contextmanager
+    def timed(self, rows: int) -> Iterator[None]:
+        """A batch of `rows` takes the network meanwhile; of one that fails nothing is learnt."""
+        began_s = self._clock()
+        yield
+        self.took(rows, self._clock() - began_s)
 
     def took(self, rows: int, seconds: float) -> None:
         """A batch of `rows` took the network so long."""

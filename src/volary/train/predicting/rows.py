@@ -50,7 +50,8 @@ class Rows:
         self._predictor, self._given, self._rows = predictor, given, rows
         self.lost: dict[int, str] = {}
         self._samples = Skipping(given.samples, self.lost.__setitem__)
-        self.sizes = BatchSizes(batch_size, len(rows))
+        clock = time.thread_time if predictor.device.type == "cpu" else time.perf_counter
+        self.sizes = BatchSizes(batch_size, len(rows), clock)
         self._shape: tuple[int, ...] | None = None  # of a row's values
         self._waiting = 0  # rows before the first one that could be read
 
@@ -87,14 +88,13 @@ class Rows:
                 self._waiting += len(rows)
                 return []
             return [PredictedRows(rows.start, torch.full((len(rows), *self._shape), torch.nan))]
-        begun_s = time.perf_counter()
         try:
-            values = self._predictor.predict(inputs, positions, last=self._given.last)
+            with self.sizes.timed(len(read)):
+                values = self._predictor.predict(inputs, positions, last=self._given.last)
         except torch.OutOfMemoryError:
             if not self.sizes.smaller():
                 raise
             return None
-        self.sizes.took(len(read), time.perf_counter() - begun_s)
         if len(values) != len(read):
             raise DataError(f"the network gives {len(values)} rows for {len(read)} inputs; accepted: one for each")
         waited, self._waiting, self._shape = self._waiting, 0, tuple(values.shape[1:])
