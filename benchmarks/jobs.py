@@ -128,10 +128,12 @@ def _start(options: Options) -> Row:
 
 def _preempt(options: Options) -> Row:
     steps = 400 if options.quick else 1600
+    for number in range(1, 5):
+        _submit(f"run.name=dear-{number}", ALL_CORES, "--priority", "1", "--hold")
     _submit("run.name=long", ALL_CORES, f"train.steps={steps}", "checkpoint.every=100 steps", "network=lenet")
     for number in range(1, 5):
-        _until(partial(_has_done, "long", number * steps // 6))
-        _submit(f"run.name=dear-{number}", ALL_CORES, "--priority", "1")
+        _until(partial(_trains, "long", number * steps // 6, resumed=number - 1))
+        LocalQueue().release(str(Path(f"runs/dear-{number}").absolute()))
         _until(partial(_is_finished, f"dear-{number}"))
     _until(partial(_is_finished, "long"))
     with RunReader(RunDirectory("runs/long")) as reader:
@@ -139,7 +141,7 @@ def _preempt(options: Options) -> Row:
         resumed = [int(event.data["from_step"]) for event in reader.events(kind="resumed")]
     print(f"  preempt: stopped after the steps {stopped}, resumed from {resumed}")
     wasted = sum(stopped) - sum(resumed)
-    assert len(stopped) == len(resumed) == 4
+    assert len(stopped) == len(resumed) == 4, "the long run ended before it had given way 4 times"
     return Row("preempt", wasted, "steps", "Ray Train, as published", 91, wasted / 91, "at most 0", "lower")
 
 
@@ -194,9 +196,15 @@ def _is_finished(name: str) -> bool:
         return reader.state() == "finished"
 
 
-def _has_done(name: str, steps: int) -> bool:
+def _trains(name: str, steps: int, *, resumed: int) -> bool:
+    """Whether a run was resumed so often, has trained since then, and has done so many steps; or whether it is over.
+
+    One that is to give way before the first step since then has nothing to save, and records no step.
+    """
     with RunReader(RunDirectory(f"runs/{name}")) as reader:
-        return reader.last_step() >= steps
+        began_at = [int(event.data["from_step"]) for event in reader.events(kind="resumed")]
+        trained = len(began_at) == resumed and reader.last_step() >= max([steps, *(step + 1 for step in began_at)])
+        return trained or reader.state() == "finished"
 
 
 def _ended(name: str, *, first_step: bool = False) -> float:
