@@ -305,6 +305,7 @@ def test_over_servers_a_loop_of_ones_own_is_refused():
             {"codec": "auto"},
             "codec: is auto, which changes while the run trains, and with consistency=elastic what tra",
         ),
+        ({"exchange": {"name": "allreduce", "behind": True}}, "exchange.behind has no effect with consistency=elastic"),
         ({"codec": "factors"}, "with consistency=elastic differences of parameters travel, which are no products"),
         ({"partition": "sharded"}, "with consistency=elastic each worker updates all parameters"),
     ],

@@ -66,7 +66,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Tr
 
 @pytest.mark.parametrize(
     ("count", "servers", "names"),
-    [(2, 1, SWIFT), (1, 1, ("local, of one",)), pytest.param(3, 2, tuple(ALIKE)[:-1], marks=pytest.mark.slow)],
+    [(3, 1, SWIFT), (1, 1, ("local, of one",)), pytest.param(3, 2, tuple(ALIKE)[:-1], marks=pytest.mark.slow)],
 )
 def test_workers_whose_servers_clip_equal_one_device(workers, alone, count, servers, names):
     kept = workers(count + servers, learn, count, names)[0]

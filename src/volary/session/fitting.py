@@ -128,7 +128,13 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
         raise SettingError(f"consistency.{error}") from None
     if consistency.equal:
         return
-    if consistency.eager and not getattr(strategy.exchange, "behind", False):
+    behind = getattr(strategy.exchange, "behind", False)
+    if consistency.elastic and behind:
+        raise SettingError(
+            f"exchange.behind has no effect with consistency={name}, whose sums travel under the next steps always; "
+            "accepted: behind=false"
+        )
+    if consistency.eager and not behind:
         raise SettingError(
             "consistency.eager is true, which counts a worker's changes before those of others are here, and without "
             "exchange.behind workers wait for these; accepted: behind=true, or eager=false"

@@ -241,10 +241,7 @@ class ByRoster:
             return
         self._portions = self._portions[: -len(self._unread)]
         self._unread = []
-        self._say_computed(finite=True)
-        self._wanted = not self._work.is_dropped(self._learn.clock)
-        if not self._wanted:
-            self._replica.leave_out()
+        self._no_part_is_left()
         self.complete(self._learn)
 
     @property
@@ -260,6 +257,13 @@ class ByRoster:
         """
         together = self._settings.seed is None and not self._settings.consistency.elastic
         return max(self._work.oldest_ahead, self._learn.clock + 1 if together else 0)
+
+    def _no_part_is_left(self) -> None:
+        """Say that all of the contribution is computed, though none of its parts was the last."""
+        self._say_computed(finite=True)
+        self._wanted = not self._work.is_dropped(self._learn.clock)
+        if not self._wanted:
+            self._replica.leave_out()
 
     def _say_computed(self, *, finite: bool, waits: bool = True) -> None:
         clock, rates = self._learn.clock, self._settings.rates()
@@ -297,7 +301,7 @@ class ByRoster:
         yield self._learn
 
     def _parts(self) -> Iterator[MicroBatch]:
-        local = self._settings.consistency.at(0, 0.0).updates
+        local, own_loop = self._settings.consistency.at(0, 0.0).updates, self._settings.seed is None
         if self._histograms is not None:
             self._histograms.end()  # of the contribution before: what has changed since is here
             self._histograms.begin(self._learn.clock, self._settings.epochs.steps)
@@ -307,12 +311,18 @@ class ByRoster:
             self.portion, self._unread = portion, self._portions[place + 1 :]
             read = self._reader.read(_places(portion))
             self._lost += read.lost
-            counted = sum(part.counted for part in read.parts)
+            # where nothing counts there are no gradients: zeros would move parameters that nobody uses
+            parts = read.parts if own_loop else [part for part in read.parts if part.counted]
+            counted = sum(part.counted for part in parts)
             divisor = (counted or 1.0) if local else self.batch_size
-            for part in read.parts:
-                ends = part is read.parts[-1]
+            for part in parts:
+                ends = part is parts[-1]
                 last, updates = ends and portion is self._portions[-1], ends and local and counted > 0
                 yield replace(part, weight=part.counted / divisor, last=last, updates=updates)
+        if not (own_loop or self._reported):
+            self._no_part_is_left()
+            if self._wanted:
+                self._replica.before_backward(last=True, counted=self._counted)
 
     def _expect(self, portions: list[Portion]) -> None:
         """These portions of the contribution are read next, and then those of the one after it."""

@@ -173,7 +173,8 @@ class ServedReplica:
         """
         if not self._leaves:  # a user's own step, of fewer passes than announced
             self._begin_to_leave()
-        self._name_missing(self._contributions.complete(share))
+        missing = self._contributions.complete(share)
+        self._name_missing(missing if share else ())
         self._learnt += 1
         if self._learnt % self._fetch_every == 0 and not self._in_turn:
             self._keeper.release(oldest)

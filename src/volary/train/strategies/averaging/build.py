@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volary.errors import SettingError
 from volary.train.strategies.averaging.elastic_steps import ElasticSteps
 from volary.train.strategies.averaging.fragmented_steps import FragmentedSteps
 from volary.train.strategies.averaging.gossip_steps import GossipSteps
@@ -59,12 +58,7 @@ def elastic(
     update: WholeUpdate | None,
     part: float,
 ) -> ElasticSteps:
-    """Copies around a centre. part: see `ElasticSteps`. Raises SettingError for sums that are to come a step behind."""
-    if settings.comm_setup.behind:
-        raise SettingError(
-            "exchange.behind has no effect with consistency=elastic, whose sums travel under the next steps always; "
-            "accepted: behind=false"
-        )
+    """Copies around a centre. part: see `ElasticSteps`."""
     made = ElasticSteps(settings, representations, group, update, part)
     made.contribution.tell("by each worker; the centre moves by what all pull")
     return made
