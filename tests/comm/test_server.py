@@ -293,6 +293,16 @@ def test_a_stop_delivers_what_was_posted_and_ends_thread_and_socket(servers: Ser
     server.stop()
 
 
+def test_a_stop_ends_though_a_peer_reads_nothing(servers: Servers) -> None:
+    server = servers.start(linger_s=0.1)
+    client = servers.client(server)
+    [me] = client.receive(WITHIN_S).values()
+    server.post(me, b"x" * 2**25)  # more than the system takes
+    server.stop()
+    with pytest.raises(ConnectionLost):
+        client.receive(WITHIN_S)
+
+
 def test_a_receive_without_a_message_ends_in_its_time_and_the_connection_stays_good(servers: Servers) -> None:
     client = servers.client(servers.start())
     client.receive(WITHIN_S)

@@ -80,7 +80,7 @@ def trained(rank: int, world_size: int) -> list[tuple[dict[str, Tensor], int, in
             found = factored.gradients()
             del held
             widths = [bucket.payload.width for bucket in factored.buckets.all if bucket.payload is not None]
-            own_bytes = [8 * width * factored.route._came[number, rank] for number, width in enumerate(widths)]
+            own_bytes = [8 * width * factored.route._arrived[number, rank] for number, width in enumerate(widths)]
             most_bytes = sum(map(max, own_bytes, before_bytes))
             results.append((found, factored.route.sent_bytes - before, (world_size - 1) * most_bytes))
             before_bytes = own_bytes

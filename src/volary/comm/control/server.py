@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Self
 
 from volary.comm.control.errors import BadFrame, BadMessage, ConnectionLost
@@ -25,6 +26,7 @@ from volary.comm.control.service import CLOSE, GiveUpAfter, Reception, Replies, 
 _log = logging.getLogger(__name__)
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _ADDRESSES = 1024  # distinct addresses whose refusals are counted; those that come later share one count
+_LONGEST_LINGER = 10  # times `linger_s`: a peer that reads a byte now and then does not keep a run from ending
 _ACCEPTS = 32  # connections taken in one go, so that a flood leaves time for the peers we have
 
 
@@ -37,7 +39,7 @@ class Limits:
     output_bytes: int = 64 * 2**20  # what waits for a peer that does not read; above it the peer is dropped
     tick_s: float = 0.1  # between two ticks of a service
     exhausted_s: float = 0.1  # without descriptors: how long nobody is accepted
-    linger_s: float = 1.0  # at the end: how long to wait until all output is sent
+    linger_s: float = 1.0  # at the end: how long to wait while nothing of the output leaves, ten times that in all
 
 
 class KeyedServer:
@@ -100,7 +102,7 @@ class KeyedServer:
         return self
 
     def stop(self) -> None:
-        """Send what waits (for at most `linger_s`), close everything, join the thread. Harmless when repeated."""
+        """Send what waits (see `Limits.linger_s`), close everything, join the thread. Harmless when repeated."""
         if self._thread is None:
             return
         self._stopping = True
@@ -140,7 +142,7 @@ class KeyedServer:
                 for key, events in self._selector.select(max(0.0, self._next_tick - now)):
                     self._handle(key.fileobj, key.data, events)
                 self._settle()
-            self._linger(time.monotonic() + self._limits.linger_s)
+            self._linger()
         finally:
             for peer in self._peers.values():
                 peer.sock.close()
@@ -344,10 +346,14 @@ class KeyedServer:
             self._logged.add(about)
             _log.warning("%s (said once)", sentence, exc_info=trace)
 
-    def _linger(self, deadline: float) -> None:
+    def _linger(self) -> None:
         self._answer_calls()
         self._settle()
+        idle_s, fewest = self._limits.linger_s, inf
+        deadline = last = time.monotonic() + _LONGEST_LINGER * idle_s
         while (late := [p for p in self._peers.values() if p.waiting_bytes]) and time.monotonic() < deadline:
+            if (waiting := sum(peer.waiting_bytes for peer in late)) < fewest:
+                fewest, deadline = waiting, min(last, time.monotonic() + idle_s)
             for key, events in self._selector.select(0.05):
                 if key.data in late and events & selectors.EVENT_WRITE:
                     self._attend(key.data, selectors.EVENT_WRITE)
