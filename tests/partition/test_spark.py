@@ -13,7 +13,9 @@ from safetensors.torch import load, save
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from volary.errors import SettingError
+from volary.driver.tasks.checks import check
+from volary.errors import BadInput, SettingError
+from volary.executors.stage import GATEWAY, REMOTE
 from volary.network import build_loss
 from volary.network.losses.cross_entropy import CrossEntropy
 from volary.partition.jobs.job import GradientJobs
@@ -96,3 +98,13 @@ def test_no_tasks_and_a_loop_of_one_s_own_are_refused():
         SparkJobs(tasks=0)
     with pytest.raises(SettingError, match="a loop of your own computes them itself; accepted: partition=data"):
         Script(program="train.py", strategy={"partition": "spark"})
+
+
+def test_a_run_that_no_program_with_an_application_starts_is_refused_before_it_starts(monkeypatch):
+    for name in (GATEWAY, REMOTE):
+        monkeypatch.delenv(name, raising=False)
+    task = Session(network="softmax", data={"source": "digits"}, strategy={"partition": "spark"})
+    with pytest.raises(BadInput, match=r"strategy.partition: is spark, .*; accepted: volary.spark.train\(spark, "):
+        check(task)
+    monkeypatch.setenv(REMOTE, "sc://alpha")
+    check(task)

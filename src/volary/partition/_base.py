@@ -171,6 +171,10 @@ class Partition(Protocol):
         """How so many ranks lie, whatever the network is: it says which of them learn from the same samples."""
         ...
 
+    def check(self) -> None:
+        """Raise SettingError, before a run starts, if what computes for its workers is not here."""
+        return
+
     @property
     def elsewhere(self) -> str:
         """Why gradients are not computed in the worker, in fp32 and not compiled; empty: they are."""

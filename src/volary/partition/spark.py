@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from volary.errors import SettingError
+from volary.executors.stage import GATEWAY, REMOTE
 from volary.partition._base import Part, Partition, trained_sizes
 from volary.sharding.groups import RankMesh
 from volary.sharding.holdings import Holdings
@@ -30,6 +32,14 @@ class SparkJobs(Partition):
     @property
     def lacks(self) -> Mapping[str, str]:
         return {}
+
+    def check(self) -> None:
+        """Raise SettingError unless a program with an application of Spark starts the run."""
+        if not os.environ.keys() & {GATEWAY, REMOTE}:
+            raise SettingError(
+                "is spark, whose jobs are of an application that a program has, and no such program starts this run; "
+                'accepted: volary.spark.train(spark, "session.yaml"), or partition=data'
+            )
 
     @property
     def elsewhere(self) -> str:

@@ -31,6 +31,10 @@ def check(task: Task) -> list[str]:
         task.strategy.exchange.check(Topology.of(range(workers)) if isinstance(task.engine, LocalEngine) else None)
     except SettingError as error:
         raise BadInput(f"strategy.exchange: {error}") from None
+    try:
+        task.strategy.partition.check()
+    except SettingError as error:
+        raise BadInput(f"strategy.partition: {error}") from None
     if task.strategy.interface and queue_of(task.engine) is None:
         address_of(task.strategy.interface)
     return [*task.strategy.remarks, *task.engine.warnings(workers)]
