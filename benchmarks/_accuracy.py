@@ -2,7 +2,7 @@
 
 A perceptron with one hidden layer on MNIST, 64 samples a step, plain SGD. MNIST's files are looked for in
 ../shared/data/mnist beside the checkout; where they are not, the digits that come with Volary are taken, whose 360
-held-back samples are too few to tell half a point.
+validation samples are too few to tell half a point.
 """
 
 from __future__ import annotations

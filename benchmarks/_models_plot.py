@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 860, 470, 60, 40, 200, 50
 LOWEST, HIGHEST, STEP = 90.0, 100.0, 2.0  # percent
 WANTED = 98.0
-TITLE = "Right answers on held-back images, in percent; one of 4 workers 3 times slower"
+TITLE = "Right answers on validation images, in percent; one of 4 workers 3 times slower"
 ROOM = 1.03
 # readable on white and on black
 COLOURS = (

@@ -1,6 +1,6 @@
 """Trainings with workers that pause, ours by model and the peer's: MNIST, 4 hosts at 1 Gbit/s, in the lab.
 
-A network of 60 thousand parameters, 80 samples a worker and step, SGD without momentum after a warm-up; all held-back
+A network of 60 thousand parameters, 80 samples a worker and step, SGD without momentum after a warm-up; all validation
 images are measured twice an epoch. A pause lasts twice as long as a step computes, all workers at once without pauses,
 which is measured first. The peer is DistributedDataParallel over gloo with the same values, batches, pauses and
 evaluations; it ends when it is as good as wanted. Seconds count from the first step on, with evaluations; between the

@@ -1,7 +1,7 @@
 """cifar-time-to-accuracy of exchange.py: how long until the accuracy that DistributedDataParallel has after 3 epochs?
 
 AlexNet-like on CIFAR-10, 4 hosts, 100 Mbit/s, 16 samples a rank, lossless. Both sides begin with the same values, get
-the same batches, and are evaluated twice an epoch on all held-back images. The accuracy is what the peer has after 3
+the same batches, and are evaluated twice an epoch on all validation images. The accuracy is what the peer has after 3
 epochs; the time of a side is that of its steps until the first evaluation that is as good. The peer trains on hosts
 without a limit on the link, since half a day would pass otherwise, and its time is these steps times the median of its
 step at 100 Mbit/s, measured in turns as in the other rows. Ours trains at 100 Mbit/s, for 3.5 epochs, and its time is

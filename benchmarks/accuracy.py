@@ -5,7 +5,7 @@
 The same training (_accuracy.py) with every codec at its defaults, with factors, with onebit without error feedback,
 and with none, on 2 workers on this machine, where what error feedback does is seen best. A training is 1000 steps, done
 with three seeds (--quick: 200 steps, one seed); nothing but the strategy differs. value and peer_value: the mean
-accuracy on the held-back samples, in percent, of this way and of none. ratio: the difference of the two in points,
+accuracy on the validation samples, in percent, of this way and of none. ratio: the difference of the two in points,
 positive where accuracy was lost. Above the table stand, of each, the least and most of its seeds, and the bytes that a
 worker sent in a step.
 """

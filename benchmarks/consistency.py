@@ -11,7 +11,7 @@ this machine. value and peer_value: the mean accuracy over three seeds (--quick:
 nothing of half a point); ratio: points that were lost.
 
 `trunk-...`: MNIST on two pairs of hosts, whose trunks carry 30 Mbit/s and whose links 1 Gbit/s, one worker always 3
-times slower (_server_models.py says how): median seconds until 98 % of the held-back images are right, and how many
+times slower (_server_models.py says how): median seconds until 98 % of the validation images are right, and how many
 times sooner that is than with bsp over all-reduce, which takes its turn with each of three seeds (--quick: one).
 
 Rows in the lab need root, and are skipped elsewhere with the reason. A row of `-100m` takes three to five minutes, one

@@ -4,7 +4,7 @@
 
 MNIST on 4 hosts at 1 Gbit/s in the lab, one worker always 3 times slower: _server_models.py says how. Every model is
 trained for two and a half epochs with three seeds (--quick: one), and compared with bsp over all-reduce, which takes
-its turn with each seed. value and peer_value: median seconds until 98 % of the held-back images are right; ratio: how
+its turn with each seed. value and peer_value: median seconds until 98 % of the validation images are right; ratio: how
 many times sooner. Above the table stand, of each, final accuracy, bytes and staleness. What a full run found is kept in
 models.json, from which `python benchmarks/_models_plot.py` draws models.svg. A model takes one to two minutes a seed.
 """

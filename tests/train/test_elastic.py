@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from _workers import joined
+from train._by_hand import step_apart
 from train._own_workers import worker_in
 from train._served import Kept, served
 from train._training import OVERLAPPED, Quick, Trained, made, session, trained
@@ -68,18 +69,13 @@ def recursion(
             ]
             for it in modules
         ]
-        for rank, (module, rule) in enumerate(zip(modules, rules, strict=True)):
-            batch = next(everyone[rank].coordinator.rank.data.feed)
-            inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
-            if len(inputs):
-                rule.zero_grad()
-                everyone[rank].flow(inputs, targets).backward()
-                rule.step()
-            with torch.no_grad():
-                for own, by in zip(module.parameters(), distances[rank], strict=True):
+        _, ends_epoch = step_apart(everyone, rules)
+        with torch.no_grad():
+            for module, pulls in zip(modules, distances, strict=True):
+                for own, by in zip(module.parameters(), pulls, strict=True):
                     own.sub_(by)
         centre = [one + sum(moved) for one, moved in zip(centre, zip(*distances, strict=True), strict=True)]
-        in_period = 0 if batch.ends_epoch and ends_with_epochs else (in_period + 1) % one.strategy.consistency.period
+        in_period = 0 if ends_epoch and ends_with_epochs else (in_period + 1) % one.strategy.consistency.period
     names = list(dict(modules[0].named_parameters()))
     own = [{name: it.detach() for name, it in module.named_parameters()} for module in modules]
     return dict(zip(names, centre, strict=True)), own

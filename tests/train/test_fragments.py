@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from _workers import joined
+from train._by_hand import step_apart
 from train._own_workers import worker_in
 from train._training import OVERLAPPED, Quick, Trained, made, session, trained
 from volary.errors import SettingError
@@ -70,16 +71,9 @@ def by_hand(
             for name, value in it.items():
                 value.copy_(common[name])
     for _ in range(STEPS):
-        for rank, rule in enumerate(rules):
-            batch = next(everyone[rank].coordinator.rank.data.feed)
-            inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
-            if len(inputs):
-                rule.zero_grad()
-                everyone[rank].flow(inputs, targets).backward()
-                rule.step()
-            numbers[rank] += len(inputs)
-        in_part += 1
-        if in_part < 2 and not batch.ends_epoch:
+        learnt, ends_epoch = step_apart(everyone, rules)
+        numbers, in_part = [one + more for one, more in zip(numbers, learnt, strict=True)], in_part + 1
+        if in_part < 2 and not ends_epoch:
             continue
         take_over()
         names = [name for name in common if name.rpartition(".")[0] in LAYERS[turn % 2]]
@@ -110,16 +104,9 @@ def eager_by_hand(one: Session, workers: int, folder: Path) -> tuple[dict[str, T
             for name, value in it.items():
                 value.copy_(since[0][name])
     for _ in range(STEPS):
-        for rank, rule in enumerate(rules):
-            batch = next(everyone[rank].coordinator.rank.data.feed)
-            inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
-            if len(inputs):
-                rule.zero_grad()
-                everyone[rank].flow(inputs, targets).backward()
-                rule.step()
-            numbers[rank] += len(inputs)
-        in_part += 1
-        if in_part < 2 and not batch.ends_epoch:
+        learnt, ends_epoch = step_apart(everyone, rules)
+        numbers, in_part = [one + more for one, more in zip(numbers, learnt, strict=True)], in_part + 1
+        if in_part < 2 and not ends_epoch:
             continue
         for name in [name for name in own[0] if name.rpartition(".")[0] in LAYERS[turn % 2]]:
             shares = [count / sum(numbers) for count in numbers]

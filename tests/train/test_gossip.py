@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from _workers import alone, joined
+from train._by_hand import step_apart
 from train._own_workers import worker_in
 from train._training import OVERLAPPED, Trained, looked_at, made, session, started, trained
 from volary.comm.sums.partner_means import PartnerMeans
@@ -60,14 +61,8 @@ def by_hand(
     deltas = [[torch.zeros_like(one) for one in own] for own in slow]
     begun = 0
     for step in range(one.train.steps):
-        for rank, rule in enumerate(rules):
-            batch = next(everyone[rank].coordinator.rank.data.feed)
-            inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
-            if len(inputs):
-                rule.zero_grad()
-                everyone[rank].flow(inputs, targets).backward()
-                rule.step()
-        if step + 1 - begun < model.period and not batch.ends_epoch:
+        _, ends_epoch = step_apart(everyone, rules)
+        if step + 1 - begun < model.period and not ends_epoch:
             continue
         if behind:
             add(modules, corrections)

@@ -33,7 +33,7 @@ class Box:
         return Box(starts, tuple(map(max, starts, map(min, self.ends, other.ends))))
 
     def within(self, outer: Box) -> tuple[slice, ...]:
-        """Where it lies in a tensor that has what is in `outer`, which holds it."""
+        """The index of this box in a tensor of the values of `outer`, a box around it."""
         return tuple(
             slice(start - first, end - first)
             for start, end, first in zip(self.starts, self.ends, outer.starts, strict=True)

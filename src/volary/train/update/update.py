@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.by_slices import by_number
 from volary.train.update.optimizer_rule import OptimizerRule
 from volary.train.update.part_norm import PartNorm
+from volary.train.update.swapped import swapped
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -154,14 +155,9 @@ class Update:
         if self._averaging is not None:
             one.average(self._averaging, replace(update, done=self._done))
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self) -> AbstractContextManager[None]:
         """Lend the parameters their averages, where there are some; all updates are done."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
+        return swapped(self._swap)
 
     def _swap(self) -> None:
         for one in self._rule.optimizers.values():

@@ -7,7 +7,6 @@ block momentum (Chen and Huo, ICASSP 2016), and any other optimiser FedOpt (Redd
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,11 @@ from volary.train.model import plain_rule
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.strategies.averaging.averaged_mean import AveragedMean
 from volary.train.update.optimizer_rule import OptimizerRule
+from volary.train.update.swapped import swapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
@@ -135,14 +136,9 @@ class WorkersOuterRule:
             self._take_up()
         return self._rule
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self) -> AbstractContextManager[None]:
         """Lend the network, which has what all agreed on, the average of that, where there is one."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
+        return swapped(self._swap)
 
     def averages(self) -> dict[int, Tensor]:
         """The states that there are, by the number of the parameter."""
