@@ -1,4 +1,5 @@
-"""How soon does synchronous training go on when a worker is killed, and what does being able to cost?
+"""How soon does synchronous training go on when a worker is killed, what does being able to cost, and what do shares of
+the batch gain that follow the speed of workers?
 
     python benchmarks/members.py [--quick] [--only NAME] [--json FILE]
 
@@ -9,6 +10,9 @@ Four workers on this machine train two fully connected layers (137 thousand para
   rank 0 saves each step. Who is killed is drawn, alike for both. 5 pairs, --quick one.
 - `calm`: nobody is killed. Measured is the median step of rank 0, with `strategy.recover=memory` and without. 5 pairs
   of runs of 400 steps, --quick two.
+- `balance`, `balance-bound`: workers whose forward takes 1 ms for each sample, and one of them 3 ms. Measured are
+  samples per second once shares have followed, with `strategy.balance=auto`: against equal shares, and against what
+  these speeds come to if nothing but forward took time. 3 pairs, --quick one.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from volary.run.directory import RunDirectory
 
 WORKERS, SHARE, KILL_AT, STEPS, WARM = 4, 32, 50, 400, 20
 WITHIN_S, LOOK_S = 300.0, 0.01
+SAMPLE_S, SLOWER, BALANCE_STEPS, BALANCE_SEEN = 0.001, 3, 160, 60  # the speeds of _balance_net.py
 SESSION = f"""\
 network: {{layers: [{{linear: {{outputs: 512}}}}, relu: {{}}, {{linear: {{outputs: classes}}}}]}}
 data: {{source: {{name: synthetic, shape: [256], classes: 10, samples: 12800}}, batch_size: {WORKERS * SHARE}}}
@@ -45,30 +50,57 @@ run: {{name: it}}
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, ["recovery", "calm"])
-    rows = [row(options) for name, row in (("recovery", _recovery), ("calm", _calm)) if options.wants(name)]
+    options = arguments(__doc__, ["recovery", "calm", "balance"])
+    made = {"recovery": _recovery, "calm": _calm, "balance": _balance}
+    rows = [row for name, make in made.items() if options.wants(name) for row in make(options)]
     report(rows, options.json)
 
 
-def _recovery(options: Options) -> Row:
+def _recovery(options: Options) -> list[Row]:
     pairs = 1 if options.quick else 5
     ours, theirs = (random.Random(1) for _ in range(2))
     found = paired(lambda: _ours(ours.randrange(WORKERS)), lambda: _theirs(theirs.randrange(WORKERS)), pairs)
     peer = "torchrun's restart of DDP, which saves each step"
-    return Row(
-        "recovery", found.ours, "s", peer, found.theirs, found.ratio, "at most 10 s, and 0.3 of torchrun's", "lower"
-    )
+    wanted = "at most 10 s, and 0.3 of torchrun's"
+    return [Row("recovery", found.ours, "s", peer, found.theirs, found.ratio, wanted, "lower")]
 
 
-def _calm(options: Options) -> Row:
+def _calm(options: Options) -> list[Row]:
     found = paired(lambda: _step_s("memory"), lambda: _step_s("checkpoint"), 2 if options.quick else 5)
-    return Row("calm", found.ours, "s", "recover=checkpoint", found.theirs, found.ratio, "at most 1.01", "lower")
+    return [Row("calm", found.ours, "s", "recover=checkpoint", found.theirs, found.ratio, "at most 1.01", "lower")]
+
+
+def _balance(options: Options) -> list[Row]:
+    found = paired(lambda: _samples_per_s("auto"), lambda: _samples_per_s("equal"), 1 if options.quick else 3)
+    bound = (WORKERS - 1) / SAMPLE_S + 1 / (SLOWER * SAMPLE_S)
+    equal = Row("balance", found.ours, "samples/s", "equal shares", found.theirs, found.ratio, "at least 1.8", "higher")
+    limit = found.ours / bound
+    return [
+        equal,
+        Row("balance-bound", found.ours, "samples/s", "forward alone", bound, limit, "at least 0.9", "higher"),
+    ]
+
+
+def _samples_per_s(balance: str) -> float:
+    """Samples that all workers learn from in a second, over the last steps of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        net = HERE / "_balance_net.py"
+        process = _started(folder, BALANCE_STEPS, f"strategy.balance={balance}", f"network={net}:Net")
+        if process.wait() != 0:
+            raise SystemExit(f"a run with balance={balance} failed")
+        with RunReader(RunDirectory(Path(folder, "runs", "it"))) as reader:
+            after = BALANCE_STEPS - BALANCE_SEEN
+            took = [row.step_s for row in reader.steps(after=after) if row.rank == 0]
+            shares = [event.data["samples"] for event in reader.events(kind="balanced")]
+    found = WORKERS * SHARE / statistics.median(took)
+    print(f"  balance={balance}: {found:.0f} samples/s, shares {shares[-1] if shares else 'equal'}", flush=True)
+    return found
 
 
 def _ours(rank: int) -> float:
     """Seconds from the end of this worker to the end of the next step."""
     with tempfile.TemporaryDirectory() as folder:
-        process = _started(folder, "memory", 10**6)
+        process = _started(folder, 10**6, "strategy.recover=memory")
         directory = RunDirectory(Path(folder, "runs", "it"))
         try:
             _wait_until(lambda: directory.database.exists() and _newest(directory) >= KILL_AT, process)
@@ -134,7 +166,7 @@ def _theirs(rank: int) -> float:
 def _step_s(recover: str) -> float:
     """The median step of rank 0, seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        if _started(folder, recover, STEPS).wait() != 0:
+        if _started(folder, STEPS, f"strategy.recover={recover}").wait() != 0:
             raise SystemExit(f"a run with recover={recover} failed")
         with RunReader(RunDirectory(Path(folder, "runs", "it"))) as reader:
             took = [row.step_s for row in reader.steps(after=WARM) if row.rank == 0]
@@ -142,9 +174,9 @@ def _step_s(recover: str) -> float:
     return statistics.median(took)
 
 
-def _started(folder: str, recover: str, steps: int) -> subprocess.Popen[bytes]:
+def _started(folder: str, steps: int, *settings: str) -> subprocess.Popen[bytes]:
     Path(folder, "session.yaml").write_text(SESSION.replace("STEPS", str(steps)), encoding="utf-8")
-    command = [sys.executable, "-m", "volary", "train", "session.yaml", f"strategy.recover={recover}", "--quiet"]
+    command = [sys.executable, "-m", "volary", "train", "session.yaml", *settings, "--quiet"]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -12,10 +12,11 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "members.py"
 
 
-@pytest.mark.slow  # runs of four workers, ten times, and torchrun's
-def test_it_has_a_row_for_a_killed_worker_and_one_for_none():
+@pytest.mark.slow  # runs of four workers, twelve times, and torchrun's
+def test_it_has_rows_for_a_killed_worker_for_none_and_for_unequal_ones():
     command = [sys.executable, str(SCRIPT), "--quick", "--json", "rows.json"]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=1800)
-    recovery, calm = json.loads(Path("rows.json").read_text(encoding="utf-8"))
-    assert (recovery["name"], calm["name"]) == ("recovery", "calm")
+    recovery, calm, balance, bound = json.loads(Path("rows.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in (recovery, calm, balance, bound)] == ["recovery", "calm", "balance", "balance-bound"]
+    assert min(balance["ratio"], bound["ratio"]) > 0
     assert min(recovery["value"], recovery["peer_value"], calm["value"], calm["peer_value"]) > 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.monitor.wording import changed, clean, duration, measured, number, place, size, trouble
+from volary.monitor.wording import changed, clean, duration, measured, membership, number, place, size, trouble
 from volary.run.database.reader import Event
 from volary.run.directory import RunDirectory
 
@@ -67,3 +67,8 @@ def test_a_run_is_called_by_its_name_where_that_is_enough():
 def test_a_changed_setting_is_shown_as_it_is_written():
     event = Event(1, 0.0, 1, None, 46, "changed", {"setting": "train.epochs", "was": 3.0, "now": 4.0})
     assert changed(event) == "step 46: train.epochs is 4 from here on; it was 3"
+
+
+def test_shares_that_changed_are_named_with_those_before():
+    event = Event(1, 0.0, 0, 0, 18, "balanced", {"samples": [17, 47], "was": [32, 32]})
+    assert membership(event) == "by their speed, workers have 17, 47 samples of each batch; before 32, 32"

@@ -1,7 +1,8 @@
 """The batches of one worker: epoch after epoch, from any position, on any number of workers.
 
-Global batch b of an epoch is `order[b * B : (b + 1) * B]`, share r of N is `[r::N]` of it (`SampleShare`). The position
-is counted in samples over all workers, so that it means the same to any number of them: a resize loses nothing.
+Global batch b of an epoch is `order[b * B : (b + 1) * B]`, share r of N is `[r::N]` of it, or neighbours in it where
+shares have sizes (`SampleShare`). The position is counted in samples over all workers, so that it means the same to any
+number of them: a resize loses nothing.
 Batches may grow (`size`); steps are counted as if they had not, so that so many steps are always as much data. The last
 two grown ones of an epoch have the same size: a remainder of one sample, which the first size never had, would be the
 end of a network with batch norm.
@@ -32,7 +33,8 @@ class Feed:
     """Iterates over batches without end, or up to `limit`; `epoch`, `position` and `step` say where it is.
 
     samples: of an epoch over all workers; None for a stream that does not say. epochs: that it goes through, if it is
-    known how long they are. size: samples of the next batch, over all workers; it may be changed between two batches.
+    known how long they are. size: samples of the next batch, over all workers. share: this worker's of it. Both may be
+    changed between two batches.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Feed:
         self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
         self.size = batch_size
         self.called = partial(called, data)  # of the sample with a number in the data, in a sentence
-        self._share = share
+        self.share = share
         self._last_step: int | None = None
         self._last_end: tuple[int, int] | None = None  # epoch and position there, if that is known
         self._reader: SessionReader = (
@@ -146,7 +148,7 @@ class Feed:
 
     def _own(self, epoch: int, start: int, end: int) -> SamplePlaces:
         """The places of this worker's share of a batch."""
-        own = range(start, end)[self._share.of(end - start, self.batch_size)]
+        own = range(start, end)[self.share.of(end - start, self.batch_size)]
         return SamplePlaces(epoch, own.start, own.stop, own.step)
 
     def _coming(self, size: int) -> Iterator[SamplePlaces]:

@@ -89,6 +89,8 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
         )
     if strategy.recover == "memory":
         yield from _of_recovery(strategy)
+    if strategy.balance == "auto":
+        _fit_balance(strategy)
     if strategy.backend != "auto":
         yield Need("backend", strategy.backend, "process group", "auto")
 
@@ -114,6 +116,25 @@ def _of_recovery(strategy: Strategy) -> Iterator[Need]:
     if strategy.backend not in ("auto", "gloo"):
         raise SettingError(f"{why} backend={strategy.backend} waits for a lost worker do not end; accepted: auto, gloo")
     yield Need("recover", "memory", "whole gradient", "exchange.behind=false, or recover=checkpoint")
+
+
+def _fit_balance(strategy: Strategy) -> None:
+    """Raise SettingError where workers do not divide each batch among them alone, and wait for each other."""
+    why = "balance is auto, and with"
+    if _keeps_versions(strategy):
+        name = EXCHANGE.name_of(type(strategy.exchange))
+        raise SettingError(f"{why} exchange={name} servers hand out samples; accepted: equal, or exchange=allreduce")
+    if strategy.consistency.pushes.value != "gradient":
+        raise SettingError(
+            f"{why} consistency={CONSISTENCY.name_of(type(strategy.consistency))} workers learn from samples of their "
+            "own between two means; accepted: equal, or consistency=bsp"
+        )
+    mesh = None if strategy.partition.chooses else strategy.partition.mesh(strategy.workers)
+    if mesh is None or mesh.data * mesh.shard != strategy.workers:
+        raise SettingError(
+            f"{why} partition={PARTITION.name_of(type(strategy.partition))} several workers compute with the same "
+            "samples; accepted: equal, or partition=data or sharded"
+        )
 
 
 def _of_consistency(strategy: Strategy) -> Iterator[Need]:
@@ -198,6 +219,12 @@ def of_session(session: Session) -> Iterator[Need]:
     yield from _of_average(session)
     if session.strategy.recover == "memory":
         _fit_recovery(session)
+    least = session.strategy.workers * train.accumulate
+    if session.strategy.balance == "auto" and session.strategy.workers > 1 and data.batch_size <= least:
+        raise SettingError(
+            f"strategy.balance is auto, and data.batch_size={data.batch_size} leaves each worker the samples that it "
+            f"needs at least; accepted: equal, or a batch_size above {least}"
+        )
     for rule in train.freeze:
         if rule.until.unit != "never":
             yield Need("train.freeze", f"until {rule.until}", "steps together", "until=never, or exchange=allreduce")
@@ -335,6 +362,10 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
             f"strategy.consistency is {CONSISTENCY.name_of(type(strategy.consistency))}, and with exchange=server the "
             "loop of your own would have to say which of its two models it reads; accepted: exchange=allreduce, or a "
             "session"
+        )
+    if strategy.balance == "auto":
+        raise SettingError(
+            "strategy.balance is auto, and the loop is your own, which has batches made ahead; accepted: equal"
         )
     if strategy.recover == "memory":
         raise SettingError(

@@ -221,6 +221,7 @@ class Strategy:
     exchange: Annotated[Any, Choice("volary.exchange")] = ALL_REDUCE  # who keeps the parameters
     codec: Annotated[Any, Choice("volary.codec")] = "none"  # in how many bytes gradients travel
     partition: Annotated[Any, Choice("volary.partition")] = "data"  # which part of the network each worker holds
+    balance: Literal["equal", "auto"] = "equal"  # of a batch each worker has as much, or as much as it is fast
     memory: Size | None = None  # that a worker may take, as `volary check` predicts it; null: not limited
     backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # auto: gloo on CPU, NCCL on CUDA; mpi: if torch has it
     security: Literal["encrypted", "always", "authenticated"] = "encrypted"  # see docs/security.md

@@ -1,7 +1,8 @@
-"""Which samples of a batch a rank learns from: one of so many shares, about equal."""
+"""Which samples of a batch a rank learns from: one of so many shares, about equal, or in proportion to given sizes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -11,13 +12,21 @@ class SampleShare:
 
     A batch may be too small for so many: if full batches, of `whole` samples, give everyone two, a smaller one gives
     nobody a single one, with which batch norm fails, and fewer shares have any. whole is 0: single ones are given.
+    sizes: samples of each share of a full batch; empty: all about equal.
     """
 
     number: int = 0
     count: int = 1
+    sizes: Sequence[int] = ()
 
     def of(self, total: int, whole: int) -> slice:
-        """Every n-th sample of a batch of `total`, from its own on: what ranks that keep step learn from."""
+        """The share of a batch of `total`, for ranks that keep step: every n-th sample from its own on, or, by sizes,
+        neighbours.
+        """
+        if self.sizes:
+            sizes = divided(total, self.sizes, singles=total >= whole or min(self.sizes) < 2)
+            start = sum(sizes[: self.number])
+            return slice(start, start + sizes[self.number])
         count = self._filled(total, whole)
         return slice(self.number, None, count) if self.number < count else slice(0)
 
@@ -34,3 +43,20 @@ class SampleShare:
 
 
 UNDIVIDED = SampleShare()  # all of each batch
+
+
+def divided(total: int, sizes: Sequence[int], *, singles: bool = True) -> list[int]:
+    """Divide `total` samples in proportion to `sizes`, by largest remainders; with the sum of `sizes` it is these.
+
+    singles: a share may be of one sample; else the smallest shares are left out until none is.
+    """
+    weights = list(sizes)
+    while True:
+        whole = sum(weights)
+        found = [total * weight // whole for weight in weights]
+        by_remainder = sorted(range(len(weights)), key=lambda place: (-(total * weights[place] % whole), place))
+        for place in by_remainder[: total - sum(found)]:
+            found[place] += 1
+        if singles or total < 2 or 1 not in found:
+            return found
+        weights[min((place for place in range(len(weights)) if weights[place]), key=weights.__getitem__)] = 0

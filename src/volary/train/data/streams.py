@@ -109,6 +109,7 @@ def fit_streams(session: Session, module: nn.Module, samples: Samples | Stream) 
         (bool(train.mix), "train.mix mixes samples", "none"),
         (train.compile, "train.compile is true", "false"),
         (strategy.recover == "memory", "with strategy.recover=memory a lost worker's state is gone", "checkpoint"),
+        (strategy.balance == "auto", "with strategy.balance=auto samples change workers", "equal"),
         ("steps together" in lacks(strategy), "servers hand out samples", "strategy.exchange=allreduce"),
         (
             "steps together" in strategy.partition.needs,

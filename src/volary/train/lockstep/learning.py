@@ -47,6 +47,7 @@ class Learning:
     _tally: ContributionTally = field(init=False)  # of the newest contribution
     _warned_empty: bool = False
     _step_s: float = 0.0  # what all workers took for a step, in the mean
+    _sample_s: float = 0.0  # what this worker computed for a sample of the newest step; 0: it had none
 
     def task(self, batch: Batch | None = None) -> LearnTask:
         """The next contribution: of a `batch`, or else of as many of the feed's as the consistency model says."""
@@ -130,8 +131,8 @@ class Learning:
         return [*parts, *(waiting(*none, number) for _ in range(pieces - len(parts)))]  # as many as others run
 
     def _vote(self) -> None:
-        requests = self.requests
-        self.rank.replica.vote(self._tally.vote(ending=requests.ending(), requests=requests.posted()))
+        ending, posted = self.requests.ending(), self.requests.posted()
+        self.rank.replica.vote(self._tally.vote(ending=ending, requests=posted, sample_s=self._sample_s))
 
     def _tell_empty(self) -> None:
         """Warn that nothing of the contribution counted; once, and not if nothing of it could be read."""
@@ -175,3 +176,4 @@ class Learning:
             loss=loss,
             lr=rank.network.update.lr,
         )
+        self._sample_s = rank.recorder.busy_s / batch.count if batch.count else 0.0

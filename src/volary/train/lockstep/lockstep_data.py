@@ -12,6 +12,7 @@ from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.data.corrupt import Corrupt, teller
 from volary.train.data.opening import readable, tell_hand_over, watch_queue
 from volary.train.data.streams import Streams
+from volary.train.lockstep.balance import Balance
 from volary.train.recording.reads import Reads, tell_dropped
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class LockstepData:
     """A session's data for one rank, of which it has a `share`.
 
     bulletin: of all ranks of the run. steps, steps_per_epoch: the run's length and that of an epoch, as the feed counts
-    them. thaws_at: the steps with which a stage ends. growth: lets batches grow, if they may. corrupt: counts samples
+    them. thaws_at: the steps with which a stage ends. growth: lets batches grow, if they may. balance: lets shares
+    follow speed, if they do. corrupt: counts samples
     that cannot be read. validation: makes batches of validation data. streams: what the network keeps between batches.
     """
 
@@ -86,6 +88,7 @@ class LockstepData:
         self.feed.limit(self.steps)
         self.thaws_at = model.frozen.thaws_at(self.steps_per_epoch)
         self.growth = data.batch.build(self.feed, recorder)
+        self.balance = Balance.of(session, self.feed, recorder)
         lost, dropped = teller(recorder, "test"), partial(tell_dropped, split="test", recorder=recorder)
         self.validation = ValidationBatches(model, share, lost, dropped)
         self._reads = Reads(model.samples, recorder)
@@ -93,11 +96,14 @@ class LockstepData:
     def parts(self) -> dict[str, Stateful]:
         """The parts that a checkpoint keeps, by name; the same on all ranks."""
         parts: dict[str, Stateful] = {"feed": self.feed, "corrupt": self.corrupt}
-        return parts | ({"growth": self.growth} if self.growth else {})
+        may_be = {"growth": self.growth, "balance": self.balance}
+        return parts | {name: part for name, part in may_be.items() if part is not None}
 
     def count(self, batch: Batch, agreed: Agreed) -> None:
         """Take note of a step, whose newest batch this is. Raises DataError if an epoch has lost more than it may."""
         self.corrupt.count(batch, agreed)
+        if self.balance is not None:
+            self.balance.see(agreed)
         self._reads.tell_decoding()
         if batch.ends_epoch:
             self._reads.end_epoch(batch.epoch)

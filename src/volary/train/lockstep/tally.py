@@ -47,7 +47,7 @@ class ContributionTally:
         """Add the loss of one micro-batch, with its weight in the batch."""
         self.own_loss += loss * part.weight
 
-    def vote(self, *, ending: bool, requests: int) -> Vote:
+    def vote(self, *, ending: bool, requests: int, sample_s: float) -> Vote:
         """This worker's part of what all agree on."""
         self.voted = True
         divisor = self.divisor or 1.0  # alone, and nothing counts
@@ -61,4 +61,5 @@ class ContributionTally:
             weight=self.counted / divisor,
             requests=requests,
             counted=self.counted,
+            sample_s=sample_s,
         )

@@ -27,7 +27,8 @@ class Recorder:
     call: of the user's, in which all workers wait for each other just now, `worker.mean` say; empty in a step.
     progress: grows with every change of phase, and as what is waited for comes.
     spans: what happened within steps, of those that are recorded in full; other threads add to it too.
-    usage: what this process uses, if that is looked at. step_s: what the newest step took. saves: checkpoints begun.
+    usage: what this process uses, if that is looked at. step_s: what the newest step took. busy_s: the same without
+    waits for others. saves: checkpoints begun.
     hand_over: sends what is here now, which otherwise happens with the next beat. What happens between `end_step` and
     `begin_step` (an evaluation, a checkpoint) counts for no step.
     """
@@ -39,7 +40,7 @@ class Recorder:
         self.part = self.call = ""
         self.progress = 0
         self.since = time.perf_counter()
-        self.step_s = 0.0
+        self.step_s = self.busy_s = 0.0
         self.saves = 0
         self.hand_over: Callable[[], None] = lambda: None
         self.rows: deque[StepRow] = deque()
@@ -141,6 +142,7 @@ class Recorder:
         self.step += 1
         spent = self._spent
         self.step_s = sum(spent.values())
+        self.busy_s = self.step_s - spent["exchange"]
         self.rows.append(
             StepRow(
                 step=self.step,

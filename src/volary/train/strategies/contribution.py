@@ -117,7 +117,8 @@ class ContributionBuffers(Generic[Kind]):
         plans = plan(trained, strategy.bucket_mb, representations)
         self._described = describe(plans, strategy.bucket_mb)
         self.compare(group.bulletin, "plan", range(len(self._described)))
-        box = BufferShape(votes.size(group.size), torch.float64, torch.device("cpu"))
+        self._speeds = strategy.balance == "auto"
+        box = BufferShape(votes.size(group.size, speeds=self._speeds), torch.float64, torch.device("cpu"))
         left_out = self._warn if settings.steps.on_nonfinite == "skip" else None
         keeper = settings.comm_setup.build(group, plans, box, left_out, partners)
         self.keeper = keeper if over is None else over(keeper)
@@ -198,13 +199,13 @@ class ContributionBuffers(Generic[Kind]):
 
     def vote(self, vote: Vote) -> None:
         """Send this rank's vote to all others."""
-        cast = votes.cast(vote, self.group.rank, self.group.size)
+        cast = votes.cast(vote, self.group.rank, self.group.size, speeds=self._speeds)
         self._box.contribution.copy_(torch.tensor(cast, dtype=torch.float64))
         self.keeper.vote()
 
     def read(self) -> Agreed:
         """Read the votes, once they are here."""
-        return votes.read(self._box.agreed.tolist())
+        return votes.read(self._box.agreed.tolist(), self.group.size)
 
     def tell(self, update: str) -> None:
         """Write down how contributions travel, and when parameters are updated."""

@@ -24,7 +24,7 @@ class SingleWorker(Voting):
 
     def __init__(self, recorder: Recorder, update: WholeUpdate | None) -> None:
         self._recorder, self._update = recorder, update
-        self._agreed = votes.read(votes.cast(Vote(0.0, busy=False, ending=False), 0, 1))
+        self._agreed = votes.read(votes.cast(Vote(0.0, busy=False, ending=False), 0, 1), 1)
 
     def start(self, late: DeferredTensors) -> None:
         """Let `late` arrive at once: nobody has to be told."""
@@ -32,7 +32,7 @@ class SingleWorker(Voting):
 
     def vote(self, vote: Vote) -> None:
         """Agree on the vote at once."""
-        self._agreed = votes.read(votes.cast(vote, 0, 1))
+        self._agreed = votes.read(votes.cast(vote, 0, 1), 1)
 
     def agree(self) -> Agreed:
         return self._agreed
