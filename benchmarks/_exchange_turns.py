@@ -28,6 +28,7 @@ from _in_lab import be_rank
 from volary.comm.groups.group import Group, cut
 from volary.lab.network.links import HOST_DEVICE
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.traffic import totals
 from volary.session.spec import Session
 from volary.train.agreement.first_state import DeferredTensors, share_buffers
 from volary.train.lockstep.lockstep import Lockstep
@@ -133,12 +134,12 @@ class Turns:
     def take(self, loop: Loop, steps: int) -> Turn:
         """A turn of `loop`; the same on all ranks."""
         distributed.barrier()
-        sent, payload = _sent_bytes(), self._strategy.sent_bytes
+        sent, payload = _sent_bytes(), totals(self._strategy.traffic)[0]
         cpu_s, started = time.process_time(), time.perf_counter()
         loop(steps)
         seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
         distributed.barrier()  # what was sent has arrived everywhere
-        figures = [seconds, cpu_s, _sent_bytes() - sent, self._strategy.sent_bytes - payload]
+        figures = [seconds, cpu_s, _sent_bytes() - sent, totals(self._strategy.traffic)[0] - payload]
         found = torch.tensor(figures, dtype=torch.float64)
         everyone = [torch.empty_like(found) for _ in range(distributed.get_world_size())]
         distributed.all_gather(everyone, found)

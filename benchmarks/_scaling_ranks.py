@@ -21,6 +21,7 @@ from _exchange_found import TURNS, Turn
 from _exchange_turns import CPU, Ours, volary
 from _in_lab import be_rank
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.traffic import totals
 from volary.session.spec import Session
 from volary.train.agreement.first_state import share_buffers
 from volary.train.model import build_model
@@ -63,10 +64,10 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
 def _turn(ours: Ours, steps: int) -> Turn:
     """The same on all ranks; by the step. What links count is left out: nothing else goes over them."""
     distributed.barrier()
-    cpu_s, began_s, sent = time.process_time(), time.perf_counter(), ours.training.replica.sent_bytes
+    cpu_s, began_s, sent = time.process_time(), time.perf_counter(), totals(ours.training.replica.traffic)[0]
     ours.run(steps)
     seconds, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
-    payload = ours.training.replica.sent_bytes - sent
+    payload = totals(ours.training.replica.traffic)[0] - sent
     figures = torch.tensor([seconds, cpu_s, payload], dtype=torch.float64)
     everyone = [torch.empty_like(figures) for _ in range(distributed.get_world_size())]
     distributed.all_gather(everyone, figures)

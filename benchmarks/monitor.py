@@ -45,6 +45,7 @@ from _monitor_data import WORKERS, event_files, large_run, many_runs
 from _monitor_live import run_of_metrics, run_of_ranks, scrolled_ms, update_s, watched
 from _report import Row, arguments, report
 from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
+from volary.run.database.traffic import Traffic
 from volary.run.directory import RunDirectory
 from volary.train.recording.recorder import STEP_PHASES, Recorder
 
@@ -157,7 +158,8 @@ def _step_s(steps: int = 2000, events: int = 10) -> float:
             recorder.enter(phase)
         for number in range(events):
             recorder.event("something", number=number)
-        recorder.end_step(epoch=0.0, samples=32, loss=1.0, lr=0.1, sent_bytes=step, received_bytes=step)
+        traffic = (Traffic("none", "ring", step, step, 2 * step),)
+        recorder.end_step(epoch=0.0, samples=32, loss=1.0, lr=0.1, traffic=traffic)
     spent = time.thread_time() - before
     recorder.take()
     return spent / steps

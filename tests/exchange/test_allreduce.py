@@ -18,6 +18,7 @@ from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost, SettingError
 from volary.exchange import ROOM as EXCHANGES
 from volary.exchange.overlap.broadcasts import Broadcasts
+from volary.run.database.traffic import totals
 
 ROUTES = ["torch", pytest.param("shared", marks=pytest.mark.skipif(bool(why_not()), reason=why_not()))]
 
@@ -35,7 +36,7 @@ def push_and_pull(rank: int, world_size: int, route: str) -> tuple[list[list[flo
         turns.exchange.wait_for(lambda turn=turn: len(turns.heard) > turn)
     turns.exchange.close()
     assert turns.heard == [[3.0] * 3] * 3
-    return seen, turns.exchange.sent_bytes, turns.exchange.received_bytes
+    return seen, *totals(turns.exchange.traffic)
 
 
 @pytest.mark.parametrize("route", ROUTES)

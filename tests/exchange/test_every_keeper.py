@@ -29,6 +29,7 @@ from volary.exchange.representations import representation_of
 from volary.exchange.representations._base import Representation
 from volary.exchange.representations.exact import EXACT
 from volary.partition import ROOM as PARTITIONS
+from volary.run.database.traffic import totals
 
 
 class Kept:
@@ -243,7 +244,7 @@ def read_after_each(rank: int, world_size: int, name: str) -> list[tuple[int, bo
             first, *rest = one.read()
             assert all(torch.equal(first, other) for other in rest)
             found.append(first.clone())
-        traffic = one.keeper.sent_bytes, one.keeper.received_bytes
+        traffic = totals(one.keeper.traffic)
         one.keeper.close()
         one.keeper.close()
     once = found[one.late]

@@ -86,8 +86,6 @@ class Roster:
 REPLICA = SimpleNamespace(
     before_backward=lambda last, counted: None,
     step=lambda oldest, samples: None,
-    sent_bytes=0,
-    received_bytes=0,
     traffic=(),
     as_of=lambda snapshot: nullcontext(True),
 )

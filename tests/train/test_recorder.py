@@ -14,8 +14,8 @@ from volary.train.recording.recorder import STEP_PHASES, Recorder
 from volary.train.recording.usage import UsageSamples
 
 
-def close(recorder: Recorder) -> Any:
-    recorder.end_step(epoch=0.1, samples=3, loss=1.0, lr=0.1, sent_bytes=10, received_bytes=20)
+def close(recorder: Recorder, *traffic: Traffic) -> Any:
+    recorder.end_step(epoch=0.1, samples=3, loss=1.0, lr=0.1, traffic=traffic)
     return recorder.rows[-1]
 
 
@@ -44,21 +44,18 @@ def test_phases_sum_to_the_time_of_the_step_and_what_lies_between_steps_counts_f
 
 
 def test_bytes_are_those_of_the_step():
-    recorder = Recorder(0)
-    assert (close(recorder).sent_bytes, close(recorder).sent_bytes) == (10, 0)
+    recorder, ring, broadcast = Recorder(0), Traffic("none", "ring", 10, 20, 30), Traffic("none", "broadcast", 1, 2, 3)
+    rows = [close(recorder, ring), close(recorder, ring), close(recorder, ring, broadcast)]
+    assert [(one.sent_bytes, one.received_bytes) for one in rows] == [(10, 20), (0, 0), (1, 2)]
 
 
 def test_what_travels_by_each_codec_and_route_is_told_as_it_is_added():
     recorder = Recorder(0)
-
-    def step(*traffic: Traffic) -> Any:
-        recorder.end_step(epoch=0.1, samples=3, loss=1.0, lr=0.1, sent_bytes=0, received_bytes=0, traffic=traffic)
-
-    step(Traffic("none", "ring", 10, 10, 20), Traffic("onebit", "to owners and back", 0, 0, 0))
-    step(Traffic("none", "ring", 20, 20, 40), Traffic("onebit", "to owners and back", 1, 2, 96))
+    close(recorder, Traffic("none", "ring", 10, 10, 20), Traffic("onebit", "to owners and back", 0, 0, 0))
+    close(recorder, Traffic("none", "ring", 20, 20, 40), Traffic("onebit", "to owners and back", 1, 2, 96))
     rows = [["none", "ring", 20, 20, 40], ["onebit", "to owners and back", 1, 2, 96]]
     assert recorder.take()["events"] == [{"traffic": rows}]
-    step(Traffic("none", "ring", 20, 20, 40), Traffic("onebit", "to owners and back", 2, 4, 192))
+    close(recorder, Traffic("none", "ring", 20, 20, 40), Traffic("onebit", "to owners and back", 2, 4, 192))
     assert recorder.take()["events"] == [{"traffic": [["onebit", "to owners and back", 1, 2, 96]]}]
     assert recorder.take()["events"] == []
 
@@ -123,7 +120,7 @@ def test_the_driver_is_told_at_once_that_a_worker_has_started_and_of_its_first_s
     recorder.hand_over = lambda: told.append((recorder.phase, recorder.step))
     for _ in range(9):
         recorder.begin_step()
-        recorder.end_step(epoch=0.1, samples=1, loss=1.0, lr=0.1, sent_bytes=0, received_bytes=0)
+        recorder.end_step(epoch=0.1, samples=1, loss=1.0, lr=0.1)
     assert told == [("data", 0), *(("between steps", step) for step in (1, 2, 4, 8))]
 
 

@@ -125,7 +125,7 @@ def step(recorder: Recorder) -> Any:
     recorder.begin_step()
     for phase in STEP_PHASES[1:]:
         recorder.enter(phase)
-    recorder.end_step(epoch=0.1, samples=3, loss=1.0, lr=0.1, sent_bytes=10, received_bytes=20)
+    recorder.end_step(epoch=0.1, samples=3, loss=1.0, lr=0.1)
     recorder.enter("exchange")  # between steps: replicas are compared
     recorder.enter("checkpoint")
     return recorder.rows[-1]

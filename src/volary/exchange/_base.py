@@ -50,24 +50,13 @@ class Keeper(Protocol):
     """Keeps the parameters, slice by slice, each as of some update: replicated on every worker, or on servers.
 
     A contribution (gradients, or differences of parameters) is in the buckets' memory; chunk by chunk it leaves, and
-    becomes part of an update. Used by the training thread. sent_bytes and received_bytes: what this process put on and
-    took off the wire since it started. Besides the parameters, and what the update rule remembers of them, the
-    residuals of what was pushed decide how training goes on: `state` and `restore`.
+    becomes part of an update. Used by the training thread. Besides the parameters, and what the update rule remembers
+    of them, the residuals of what was pushed decide how training goes on: `state` and `restore`.
     """
 
     @property
-    def sent_bytes(self) -> int:
-        """Bytes that this process has put on the wire since it started."""
-        ...
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that this process has taken off the wire since it started."""
-        ...
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """The bytes sent and received, by codec and route."""
+        """What this process put on and took off the wire since it started, by codec and route."""
         ...
 
     def push(self, chunk: int) -> None:

@@ -34,24 +34,11 @@ def await_parameter(keeper: Keeper, gate: ParameterGate, recorder: Recorder) -> 
 
 
 class Replica(Protocol):
-    """Gradients leave as they become ready; whoever reads a parameter waits until it is as new as it must be.
-
-    sent_bytes and received_bytes: what this worker put on and took off the wire since it started.
-    """
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes that this worker has put on the wire since it started."""
-        ...
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that this worker has taken off the wire since it started."""
-        ...
+    """Gradients leave as they become ready; whoever reads a parameter waits until it is as new as it must be."""
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """The bytes sent and received, by codec and route."""
+        """What this worker put on and took off the wire since it started, by codec and route."""
         ...
 
     def begin(self, task: LearnTask) -> None:
@@ -95,8 +82,6 @@ def record_step(recorder: Recorder, *replicas: Replica, epoch: float, samples: i
         samples=samples,
         loss=loss,
         lr=lr,
-        sent_bytes=sum(one.sent_bytes for one in replicas),
-        received_bytes=sum(one.received_bytes for one in replicas),
         traffic=added(*(one.traffic for one in replicas)),
     )
 

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 
 
 class PartGroup(Protocol):
-    """The ranks that hold the parts of one replica together. sent_bytes, received_bytes: between them, by this rank."""
+    """The ranks that hold the parts of one replica together."""
 
     group: Group
-    sent_bytes: int
-    received_bytes: int
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """The bytes so far, as they are counted by codec and route."""
+        """The bytes that this rank has sent to the others, and received from them, by codec and route."""
         ...
 
 

@@ -40,14 +40,6 @@ class DelayedKeeper:
         self._sends = True
 
     @property
-    def sent_bytes(self) -> int:
-        return self._keeper.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        return self._keeper.received_bytes
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         return self._keeper.traffic
 

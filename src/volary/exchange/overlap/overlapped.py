@@ -47,16 +47,6 @@ class OverlappedKeeper:
         self._started = False
 
     @property
-    def sent_bytes(self) -> int:
-        gathers = self.gathered.sent_bytes if self.gathered else 0
-        return self._route.sent_bytes + self._broadcasts.sent_bytes + gathers
-
-    @property
-    def received_bytes(self) -> int:
-        gathers = self.gathered.received_bytes if self.gathered else 0
-        return self._route.received_bytes + self._broadcasts.received_bytes + gathers
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         """Since the start, by codec and route."""
         return self._counted()

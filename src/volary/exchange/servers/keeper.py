@@ -73,14 +73,6 @@ class ServerKeeper:
         link.start(self._happened, {number: place for place, number in enumerate(self.slices)})
 
     @property
-    def sent_bytes(self) -> int:
-        return self._link.traffic[0]
-
-    @property
-    def received_bytes(self) -> int:
-        return self._link.traffic[1]
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         with self._counting:
             return tuple(Traffic(codec, "servers", *counted) for codec, counted in self._counted.items())

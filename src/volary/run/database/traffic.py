@@ -50,6 +50,12 @@ def added(*parts: Iterable[Traffic]) -> tuple[Traffic, ...]:
     return tuple(found.values())
 
 
+def totals(rows: Iterable[Traffic]) -> tuple[int, int]:
+    """The bytes that all of them sent, and that they received."""
+    found = list(rows)
+    return sum(one.sent_bytes for one in found), sum(one.received_bytes for one in found)
+
+
 def since(now: Iterable[Traffic], before: Iterable[Traffic]) -> list[list[str | int]]:
     """Subtract `before`; return plain values in the order of the fields, without empty rows."""
     old = {(one.codec, one.route): one for one in before}

@@ -42,14 +42,6 @@ class InParts(Voting):
         self._apart = False  # those of `parts` are at different places of their loops
 
     @property
-    def sent_bytes(self) -> int:
-        return self._whole.sent_bytes + self._parts.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        return self._whole.received_bytes + self._parts.received_bytes
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         return (*self._whole.traffic, *self._parts.traffic)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from volary.run.database.journal import StepRow
-from volary.run.database.traffic import Traffic, added, since
+from volary.run.database.traffic import Traffic, added, since, totals
 from volary.run.machine import clock
 from volary.sharding.groups import leads
 from volary.train.recording.spans import Spans
@@ -55,8 +55,6 @@ class Recorder:
         self._in_step = False
         self._done = 0  # steps of this attempt
         self._starting = True
-        self._sent_bytes = 0
-        self._received_bytes = 0
 
     @property
     def leads(self) -> bool:
@@ -107,7 +105,6 @@ class Recorder:
 
     def replaced(self) -> None:
         """From now on another replica exchanges, whose totals begin at 0."""
-        self._sent_bytes = self._received_bytes = 0
         self._traffic_before = self._traffic
 
     def begin_step(self) -> None:
@@ -132,14 +129,14 @@ class Recorder:
         samples: int,
         loss: float,
         lr: float,
-        sent_bytes: int,
-        received_bytes: int,
         traffic: tuple[Traffic, ...] = (),
     ) -> None:
-        """Close a step with what it did; bytes are totals since the start, and so is traffic, a row for each way."""
+        """Close a step with what it did. traffic: since the start, by codec and route."""
         self.enter("between steps")
         self._in_step = False
         self.step += 1
+        before, self._traffic = totals(self._traffic), added(self._traffic_before, traffic)
+        sent, received = totals(self._traffic)
         spent = self._spent
         self.step_s = sum(spent.values())
         self.busy_s = self.step_s - spent["exchange"]
@@ -158,12 +155,10 @@ class Recorder:
                 backward_s=spent["backward"],
                 exchange_s=spent["exchange"],
                 optimizer_s=spent["optimizer"],
-                sent_bytes=sent_bytes - self._sent_bytes,
-                received_bytes=received_bytes - self._received_bytes,
+                sent_bytes=sent - before[0],
+                received_bytes=received - before[1],
             )
         )
-        self._sent_bytes, self._received_bytes = sent_bytes, received_bytes
-        self._traffic = added(self._traffic_before, traffic) if self._traffic_before else traffic
         for phase in spent:
             spent[phase] = 0.0
         self._done += 1

@@ -101,16 +101,6 @@ class ServedReplica:
             self._warn(text)
 
     @property
-    def sent_bytes(self) -> int:
-        """Bytes that this worker put on the wire since it started."""
-        return self._keeper.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that this worker took off the wire since it started."""
-        return self._keeper.received_bytes
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         """The bytes sent and received, by codec; all of them go to servers or come from them."""
         return self._keeper.traffic

@@ -39,18 +39,7 @@ class Adapting(Voting):
         self._began_with = chooser.representations()
         self._now = make()
         self._left_behind = False  # whether the memory of those before may still be held
-        self._sent_bytes = self._received_bytes = 0  # by those before
-        self._traffic: tuple[Traffic, ...] = ()
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes that this worker put on the wire since it started."""
-        return self._sent_bytes + self._now.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that this worker took off the wire since it started."""
-        return self._received_bytes + self._now.received_bytes
+        self._traffic: tuple[Traffic, ...] = ()  # of those before
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
@@ -130,6 +119,6 @@ class Adapting(Voting):
         self._now.start(DeferredTensors(new=False))
 
     def _replace(self) -> None:
-        self._sent_bytes, self._received_bytes, self._traffic = self.sent_bytes, self.received_bytes, self.traffic
+        self._traffic = self.traffic
         self._now.close()
         self._now, self._left_behind = self._make(), True

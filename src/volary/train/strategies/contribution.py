@@ -24,6 +24,7 @@ from volary.exchange.gradients.contributions import (
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 from volary.exchange.overlap.delayed import DelayedKeeper
 from volary.naming import is_compiled, named_modules, named_parameters
+from volary.run.database.traffic import totals
 from volary.train.agreement import votes
 from volary.train.agreement.agreed_plan import compare_plan, describe
 from volary.train.agreement.votes import Agreed, Vote
@@ -139,16 +140,6 @@ class ContributionBuffers(Generic[Kind]):
         self._scripted = [name or "the network" for name, part in parts if isinstance(part, torch.jit.ScriptModule)]
 
     @property
-    def sent_bytes(self) -> int:
-        """Bytes that this process put on the wire since it started."""
-        return int(self.keeper.sent_bytes)
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that this process took off the wire since it started."""
-        return int(self.keeper.received_bytes)
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         return self.keeper.traffic
 
@@ -185,7 +176,7 @@ class ContributionBuffers(Generic[Kind]):
         votes_parcel = Parcel(len(self.keeper.memory) - 1, 0, self._box.contribution.numel())
 
         def seen(chunk: Chunk, how: ParcelTimes) -> None:
-            self._seen.append((how, self.keeper.sent_bytes))
+            self._seen.append((how, totals(self.keeper.traffic)[0]))
             travelled(chunk, how)
 
         self.keeper.start(KeeperCallbacks(chunks=chunks, slots=self.slots, votes=votes_parcel, travelled=seen, **more))

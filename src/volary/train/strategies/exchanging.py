@@ -57,16 +57,6 @@ class Exchanging(Voting):
             spans.add(number, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.wire_bytes)
 
     @property
-    def sent_bytes(self) -> int:
-        """Bytes that this worker put on the wire since it started."""
-        return self.contribution.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that this worker took off the wire since it started."""
-        return self.contribution.received_bytes
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         return self.contribution.traffic
 

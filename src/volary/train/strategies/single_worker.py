@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 class SingleWorker(Voting):
     """A `volary.train.replica.Voting` of one worker, which communicates with nobody."""
 
-    sent_bytes = received_bytes = 0
     traffic: tuple[Traffic, ...] = ()
 
     def __init__(self, recorder: Recorder, update: WholeUpdate | None) -> None:

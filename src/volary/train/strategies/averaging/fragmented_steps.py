@@ -76,16 +76,6 @@ class FragmentedSteps(Voting):
         self._fragments[0].contribution.tell(update)
 
     @property
-    def sent_bytes(self) -> int:
-        """Bytes that this worker put on the wire since it started."""
-        return sum(one.sent_bytes for one in self._fragments)
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that this worker took off the wire since it started."""
-        return sum(one.received_bytes for one in self._fragments)
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         return added(*(one.traffic for one in self._fragments))
 
