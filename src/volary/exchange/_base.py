@@ -100,9 +100,9 @@ class KeeperCallbacks:
 
     chunks and slots: what is agreed on, and the parameters in it, in the order in which forward uses them. votes: a
     last parcel that ranks agree on with each step; votes_first: it leaves before the gradients; votes_awaited: nothing
-    else leaves before it has come. voted: called when the votes are there. apply: the update of one chunk; None where
-    all are updated at once. travelled, applied: called with the times of each parcel's first chunk, and of its
-    update. first: tasks on the keeper's thread before the first step.
+    else leaves before it has come. voted: called when the votes are there. travelled, applied: called with the times of
+    each parcel's first chunk, and of its update. apply: the update of one chunk; None where all are updated at once.
+    first: tasks on the keeper's thread before the first step.
     """
 
     chunks: Sequence[Chunk]
@@ -110,9 +110,9 @@ class KeeperCallbacks:
     votes: Parcel
     votes_first: bool
     voted: Callable[[], None]
-    apply: Callable[[Chunk], None] | None
     travelled: Callable[[Chunk, ParcelTimes], None]
-    applied: Callable[[Chunk, float, float], None]
+    apply: Callable[[Chunk], None] | None = None
+    applied: Callable[[Chunk, float, float], None] = lambda *_: None
     first: Sequence[Callable[[], None]] = ()
     votes_awaited: bool = False
 

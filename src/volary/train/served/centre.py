@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from volary.naming import named_parameters
+from volary.train.agreement.lent import lent
+from volary.train.strategies.averaging.rank_parameters import RankParameters
 from volary.train.strategies.averaging.skeleton import centre_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from torch import nn
 
@@ -25,7 +27,7 @@ class Centre:
     """
 
     def __init__(self, module: nn.Module, part: float, workers: int) -> None:
-        self.part, self._workers = part, workers
+        self.part, self._rank = part, RankParameters(workers)
         self.own = {name: one for name, one in named_parameters(module) if one.requires_grad}
         centre = dict(named_parameters(centre_of(module)))
         self._values = {name: centre[name] for name in self.own}
@@ -45,30 +47,16 @@ class Centre:
             for name, own in self.own.items():
                 own.copy_(self._values[name])
 
-    @contextmanager
-    @torch.no_grad()
-    def lent(self) -> Iterator[None]:
+    def lent(self) -> AbstractContextManager[object]:
         """Let the network have the centre for a while."""
-        kept = self._copied()
-        for name, own in self.own.items():
-            own.copy_(self._values[name])
-        try:
-            yield
-        finally:
-            for name, values in kept.items():
-                self.own[name].copy_(values)
+        return lent(self.own, self._values)
 
     def rank_state(self) -> dict[str, Any]:
-        """This worker's parameters, copied, and of how many workers it is one."""
-        return {"workers": self._workers, "values": self._copied()}
+        """This worker's parameters, copied."""
+        return {**self._rank.state(), "values": {name: one.detach().clone() for name, one in self.own.items()}}
 
-    @torch.no_grad()
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Go on where this worker was; with another number of workers all begin at the centre."""
-        if states and states[0]["workers"] == self._workers:
+        if self._rank.restore(states):
             self._begun = True
-            for name, values in states[0]["values"].items():
-                self.own[name].copy_(values)
-
-    def _copied(self) -> dict[str, Any]:
-        return {name: one.detach().clone() for name, one in self.own.items()}
+            self._rank.give_back(self.own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from volary.train.agreement.first_state import DeferredTensors, share_now
 from volary.train.agreement.votes import Agreed, Vote
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AfterBackward(Exchanging):
-    """See `volary.train.replica.Voting`. update: None where a user's own loop updates, after `agree`."""
+    """See `volary.train.replica.Voting`."""
 
     contribution: ContributionBuffers[PushedGradients]
 
@@ -31,7 +31,7 @@ class AfterBackward(Exchanging):
         self,
         contribution: ContributionBuffers[PushedGradients],
         recorder: Recorder,
-        update: WholeUpdate | None,
+        update: WholeUpdate,
     ) -> None:
         super().__init__(contribution, recorder)
         self._update = update
@@ -40,12 +40,9 @@ class AfterBackward(Exchanging):
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has."""
         share_now(self.contribution.alike, late, self.contribution.group, self.contribution.keeper.broadcast)
-        self.contribution.start(
-            votes_first=False, voted=self._take_votes, apply=None, travelled=self._travelled, applied=_nothing
-        )
+        self.contribution.start(votes_first=False, voted=self._take_votes, travelled=self._travelled)
 
     def update_own(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
-        assert self._update is not None
         for parameter, gradient in gradients.items():
             parameter.grad = gradient
         self._update.apply(self._recorder.step, scale)
@@ -66,7 +63,7 @@ class AfterBackward(Exchanging):
         contribution.keeper.settle()
         agreed = self._take_agreed()
         contribution.pushed.buckets.deliver()
-        if self._update is None:  # nobody calls `apply`
+        if self._update.by_user:  # after this: nobody calls `apply`
             self._left_out(all_of_it=False)
         contribution.name_missing(agreed.busy)
         return agreed
@@ -75,12 +72,10 @@ class AfterBackward(Exchanging):
         self.contribution.pushed.buckets.drop(cleared)
 
     def apply(self, scale: float = 1.0) -> None:
-        assert self._update is not None
         self._left_out(all_of_it=False)  # before sums are changed in place
         self._update.apply(self._recorder.step, scale)
 
     def leave_out(self) -> None:
-        assert self._update is not None
         self._update.forget()
         self._left_out(all_of_it=True)
 
@@ -92,7 +87,3 @@ class AfterBackward(Exchanging):
         spans, ready_s = self._recorder.spans, travelled.ready_s
         if spans.recording:
             spans.add(self._recorder.step + 1, "ready", chunk.name, ready_s, ready_s)
-
-
-def _nothing(*_: Any) -> None:
-    pass

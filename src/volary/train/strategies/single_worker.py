@@ -21,7 +21,7 @@ class SingleWorker(Voting):
 
     traffic: tuple[Traffic, ...] = ()
 
-    def __init__(self, recorder: Recorder, update: WholeUpdate | None) -> None:
+    def __init__(self, recorder: Recorder, update: WholeUpdate) -> None:
         self._recorder, self._update = recorder, update
         self._agreed = votes.read(votes.cast(Vote(0.0, busy=False, ending=False), 0, 1), 1)
 
@@ -37,11 +37,9 @@ class SingleWorker(Voting):
         return self._agreed
 
     def apply(self, scale: float = 1.0) -> None:
-        assert self._update is not None
         self._update.apply(self._recorder.step, scale)
 
     def leave_out(self) -> None:
-        assert self._update is not None
         self._update.forget()
 
     def settle(self) -> None:

@@ -55,7 +55,7 @@ def build_strategy(
         idle = idle_settings.of_one_replica if part.holdings.apart else idle_settings.of_one_worker
         if recorder.leads:
             _warn(recorder, group, state, idle(strategy))
-        return SingleWorker(recorder, _whole(update, recorder))
+        return SingleWorker(recorder, WholeUpdate(update, recorder))
     warms_up = strategy.codec.at(0) != strategy.codec
     private = update is None or update.changes_gradients
     owned = None
@@ -67,20 +67,20 @@ def build_strategy(
         strategy, part.module, recorder, comm_setup, state, private, steps, part.holdings.kept_apart, part.at_once
     )
     if strategy.consistency.pushes is Push.PARAMETERS:
-        return gossip(settings, group, _whole(update, recorder))
+        return gossip(settings, group, WholeUpdate(update, recorder))
     chooser = Chooser(settings, group.bulletin, steps.samples or (lambda: 0), steps.estimate)
     if not strategy.codec.follows:
         _warn(recorder, group, state, idle_settings.of_layers(strategy.codec, chooser.offered()))
     if (part_pulled := strategy.consistency.pull(group.size)) is not None:
-        return elastic(settings, chooser.representations(), group, _whole(update, recorder), part_pulled)
+        return elastic(settings, chooser.representations(), group, WholeUpdate(update, recorder), part_pulled)
     if strategy.consistency.fragments > 1:
-        return fragmented(settings, chooser.representations(), group, _whole(update, recorder))
+        return fragmented(settings, chooser.representations(), group, WholeUpdate(update, recorder))
     numbers = itertools.count()
 
     def make() -> Overlapping | AfterBackward | LocalSteps:
         own = group.within(f"plan {next(numbers)}")
         if strategy.consistency.pushes is Push.DIFFERENCE:
-            return local(settings, chooser.representations(), own, _whole(update, recorder))
+            return local(settings, chooser.representations(), own, WholeUpdate(update, recorder))
         kept_apart = KeptApart.of_groups(part.holdings.mesh.groups("data"))
         representations = chooser.representations() | dict.fromkeys(settings.kept_apart, kept_apart)
         return _of(gradients(settings, representations, own), settings, own, update, update or early)
@@ -123,9 +123,5 @@ def _of(
         raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
     contribution.tell(f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
     if whole or by_slices is None:
-        return AfterBackward(contribution, recorder, _whole(update, recorder))
+        return AfterBackward(contribution, recorder, WholeUpdate(update, recorder))
     return Overlapping(contribution, module, recorder, group, by_slices)
-
-
-def _whole(update: Update | None, recorder: Recorder) -> WholeUpdate | None:
-    return None if update is None else WholeUpdate(update, recorder)

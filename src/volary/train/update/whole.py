@@ -10,18 +10,24 @@ if TYPE_CHECKING:
 
 
 class WholeUpdate:
-    """The session's `update`, from now on of all parameters at once, as a phase of the step."""
+    """The session's `update`, from now on of all parameters at once, as a phase of the step.
 
-    def __init__(self, update: Update, recorder: Recorder) -> None:
-        self._update, self._recorder = update, recorder
-        update.join()
+    None: the loop is the user's, whose optimisers update and clear gradients; by_user says so.
+    """
+
+    def __init__(self, update: Update | None, recorder: Recorder) -> None:
+        self._update, self._recorder, self.by_user = update, recorder, update is None
+        if update is not None:
+            update.join()
 
     def apply(self, step: int, scale: float = 1.0) -> None:
         """Update, after `step` finished steps of the schedule. scale: a factor of the gradients."""
+        assert self._update is not None, "the user's loop updates"
         self._recorder.enter("optimizer")
         self._update.prepare(step)
         self._update.apply(scale)
 
     def forget(self) -> None:
         """Drop the gradients of all parameters."""
-        self._update.clear()
+        if self._update is not None:
+            self._update.clear()

@@ -13,7 +13,7 @@ from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.naming import named_parameters
-from volary.train.agreement.mean_model import lent_mean
+from volary.train.agreement.lent import lent_mean
 from volary.train.coordinator import LearnTask
 from volary.train.own.early.absent_gradient import LOOKED_AT
 from volary.train.own.model.averaging_period import AveragingPeriod

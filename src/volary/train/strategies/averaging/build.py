@@ -1,4 +1,4 @@
-"""Makes the replicas of which each worker updates its own. Collective calls; update: None in a user's own loop."""
+"""Makes the replicas of which each worker updates its own. Collective calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def local(
-    settings: StrategySettings, representations: Mapping[str, Representation], group: Group, update: WholeUpdate | None
+    settings: StrategySettings, representations: Mapping[str, Representation], group: Group, update: WholeUpdate
 ) -> LocalSteps:
     """Copies that become equal after each period. Raises SettingError for an outer rule that needs whole tensors."""
     consistency = settings.strategy.consistency
@@ -33,7 +33,7 @@ def local(
 
 
 def fragmented(
-    settings: StrategySettings, representations: Mapping[str, Representation], group: Group, update: WholeUpdate | None
+    settings: StrategySettings, representations: Mapping[str, Representation], group: Group, update: WholeUpdate
 ) -> FragmentedSteps:
     """Copies whose fragments are exchanged in turn. Raises SettingError for more than layers, and as `local`."""
     outer = settings.state.outer.of(settings.module, settings.strategy.consistency)
@@ -43,7 +43,7 @@ def fragmented(
     return made
 
 
-def gossip(settings: StrategySettings, group: Group, update: WholeUpdate | None) -> GossipSteps:
+def gossip(settings: StrategySettings, group: Group, update: WholeUpdate) -> GossipSteps:
     """Copies that become the mean of their own and their partners'."""
     made = GossipSteps(settings, group, update)
     when = "under the next step" if settings.comm_setup.behind else "before the next step"
@@ -55,7 +55,7 @@ def elastic(
     settings: StrategySettings,
     representations: Mapping[str, Representation],
     group: Group,
-    update: WholeUpdate | None,
+    update: WholeUpdate,
     part: float,
 ) -> ElasticSteps:
     """Copies around a centre. part: see `ElasticSteps`."""

@@ -18,15 +18,15 @@ import torch
 from volary.naming import named_parameters
 from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import share_now
+from volary.train.agreement.lent import lent
 from volary.train.agreement.votes import Vote
 from volary.train.state.rank_state import PARAMETERS
+from volary.train.strategies.averaging.rank_parameters import RankParameters
 from volary.train.strategies.averaging.skeleton import centre_of
 from volary.train.strategies.contribution import pulls
 from volary.train.strategies.exchanging import Exchanging
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from volary.comm.groups.group import Group
     from volary.exchange.gradients.contributions import PushedPulls
     from volary.exchange.representations._base import Representation
@@ -51,7 +51,7 @@ class ElasticSteps(Exchanging):
         settings: StrategySettings,
         representations: Mapping[str, Representation],
         group: Group,
-        update: WholeUpdate | None,
+        update: WholeUpdate,
         part: float,
     ) -> None:
         self._outer = settings.state.outer.of(settings.module, settings.strategy.consistency)
@@ -62,15 +62,13 @@ class ElasticSteps(Exchanging):
         super().__init__(pulls(around, representations, group, own, part), settings.recorder)
         self._module, self._group, self._update = settings.module, group, update
         self._vote = Vote(0.0, busy=True, ending=False)
-        self._own: dict[str, Tensor] = {}  # while the network has the centre, and until it has what was restored
+        self._own = RankParameters(group.size)
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has, or each what it had when a checkpoint was saved."""
         share_now(list(self._module.parameters()), late, self._group, self.contribution.keeper.broadcast)
         self.take_own()
-        self.contribution.start(
-            votes_first=False, voted=self._take_votes, apply=None, travelled=self._moved, applied=lambda *_: None
-        )
+        self.contribution.start(votes_first=False, voted=self._take_votes, travelled=self._moved)
 
     def begin(self, task: LearnTask) -> None:
         """Let this worker's pull leave, which is of where it and the centre are now."""
@@ -79,7 +77,6 @@ class ElasticSteps(Exchanging):
 
     def update(self) -> None:
         """Update this worker's parameters with its own gradients, and let the centre pull them."""
-        assert self._update is not None
         self._update.apply(self._recorder.step)
         self.updated()
 
@@ -109,8 +106,7 @@ class ElasticSteps(Exchanging):
         """Let nobody have pulled, on all workers; what a worker has updated by itself stays."""
         self._left_out(all_of_it=True)
         self.contribution.pushed.forget()
-        if self._update is not None:
-            self._update.forget()
+        self._update.forget()
 
     def settle(self) -> None:
         """Do nothing: all is done with the contribution."""
@@ -120,36 +116,24 @@ class ElasticSteps(Exchanging):
         return {PARAMETERS: self}
 
     @contextmanager
-    @torch.no_grad()
     def consensus(self) -> Iterator[None]:
         """Lend the network the centre."""
-        own = self.contribution.pushed.own
-        self._own = {name: parameter.detach().clone() for name, parameter in own.items()}
-        for slot in self.contribution.slots:
-            own[slot.name].copy_(slot.parameter)
-        try:
+        centre = {slot.name: slot.parameter for slot in self.contribution.slots}
+        with lent(self.contribution.pushed.own, centre) as self._own.values:
             yield
-        finally:
-            self._take_own()
+        self._own.values = {}
 
     def rank_state(self) -> dict[str, Any]:
-        """This worker's parameters, within `consensus`, and of how many workers it is one."""
-        return {"workers": self._group.size, "values": self._own}
+        """This worker's parameters, within `consensus`."""
+        return self._own.state()
 
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Begin with this worker's own parameters; with another number of workers all begin with the centre."""
-        if states and states[0]["workers"] == self._group.size:
-            self._own = states[0]["values"]
+        self._own.restore(states)
 
     @torch.no_grad()
     def take_own(self) -> None:
         """The network has the centre, as a checkpoint has it; this worker's parameters become its own again."""
         for slot in self.contribution.slots:
             slot.parameter.copy_(self.contribution.pushed.own[slot.name])
-        self._take_own()
-
-    @torch.no_grad()
-    def _take_own(self) -> None:
-        for name, values in self._own.items():
-            self.contribution.pushed.own[name].copy_(values)
-        self._own = {}
+        self._own.give_back(self.contribution.pushed.own)

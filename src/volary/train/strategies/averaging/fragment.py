@@ -82,9 +82,7 @@ class Fragment(Exchanging):
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange: all workers have the same of the fragment now, as the network has it."""
         self.contribution.pushed.begin()
-        self.contribution.start(
-            votes_first=True, voted=self._take_votes, apply=None, travelled=self._moved, applied=lambda *_: None
-        )
+        self.contribution.start(votes_first=True, voted=self._take_votes, travelled=self._moved)
 
     def vote(self, vote: Vote) -> None:
         self._vote = vote

@@ -9,7 +9,7 @@ network. Eager, each takes over at once what it takes that to be, see `eager_gue
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,11 +17,12 @@ import torch
 from volary.naming import named_parameters
 from volary.run.database.traffic import Traffic, added
 from volary.train.agreement.first_state import share_now
-from volary.train.agreement.mean_model import lent_mean
+from volary.train.agreement.lent import lent, lent_mean
 from volary.train.agreement.votes import Vote
 from volary.train.replica import Voting
 from volary.train.state.rank_state import PARAMETERS
 from volary.train.strategies.averaging.fragment import Fragment, fragments_of
+from volary.train.strategies.averaging.rank_parameters import RankParameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class FragmentedSteps(Voting):
-    """See `volary.train.replica.Voting`. update: None where a user's own loop updates. outer: of the agreed changes.
+    """See `volary.train.replica.Voting`. outer: of the agreed changes.
 
     Making one is a collective call. A checkpoint has what all workers have of each fragment, and each worker's own
     parameters (see `RankState`).
@@ -49,7 +50,7 @@ class FragmentedSteps(Voting):
         settings: StrategySettings,
         representations: Mapping[str, Representation],
         group: Group,
-        update: WholeUpdate | None,
+        update: WholeUpdate,
         outer: UpdateRule,
     ) -> None:
         consistency = settings.strategy.consistency
@@ -67,7 +68,7 @@ class FragmentedSteps(Voting):
         self._next = 0  # the fragment that leaves next
         self._due: Fragment | None = None  # that workers have yet to take over
         self._vote = Vote(0.0, busy=True, ending=False)
-        self._own: dict[str, Tensor] = {}  # while the network has what all have, and until it has what was restored
+        self._own = RankParameters(group.size)
         self._eager, self._outer = consistency.eager, settings.state.outer
         self._guessed: Mapping[str, Any] | None = None  # of a checkpoint, until it is restored
 
@@ -85,11 +86,10 @@ class FragmentedSteps(Voting):
         for one in self._fragments:
             one.start(late)
         self._restore_guesses()
-        self._take_own()
+        self._own.give_back(self._trained)
 
     def update(self) -> None:
         """Update this worker's parameters with its own gradients."""
-        assert self._update is not None
         self._update.apply(self._recorder.step)
 
     def vote(self, vote: Vote) -> None:
@@ -119,8 +119,7 @@ class FragmentedSteps(Voting):
         self._recorder.enter("exchange")
         self._fragments[self._next].leave_out()
         self._next = (self._next + 1) % len(self._fragments)
-        if self._update is not None:
-            self._update.forget()
+        self._update.forget()
 
     def settle(self) -> None:
         """Wait for the sums that are under way; when workers take them over stays as it is."""
@@ -133,25 +132,17 @@ class FragmentedSteps(Voting):
         return {PARAMETERS: self}
 
     @contextmanager
-    @torch.no_grad()
     def consensus(self) -> Iterator[None]:
         """Lend the network what all workers have; eager, the mean of what each takes that to be."""
         self.settle()
-        self._own = {name: one.clone() for name, one in self._trained.items()}
-        for fragment in self._fragments:
-            for name, values in fragment.since.items():
-                self._trained[name].copy_(values)
-        try:
-            with lent_mean(self._trained, 1 / self._group.size, self._group) if self._eager else nullcontext():
-                yield
-        finally:
-            self._take_own()
+        with lent(self._trained, self._since()) as self._own.values, self._mean():
+            yield
+        self._own.values = {}
 
     def rank_state(self) -> dict[str, Any]:
-        """This worker's parameters, within `consensus`, of how many workers it is one, and whose turn is next."""
+        """This worker's parameters, within `consensus`, and whose turn is next."""
         return {
-            "workers": self._group.size,
-            "values": self._own,
+            **self._own.state(),
             "next": self._next,
             "due": self._due is not None,
             **({"guessed": self._guesses()} if self._eager else {}),
@@ -159,46 +150,48 @@ class FragmentedSteps(Voting):
 
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Begin with this worker's own; with other numbers of workers or fragments all begin with what all have."""
-        if states and states[0]["workers"] == self._group.size and states[0].get("next", 0) < len(self._fragments):
-            self._own, self._next = states[0]["values"], states[0].get("next", 0)
-            self._due = self._fragments[self._next - 1] if states[0].get("due") else None
-            self._guessed = states[0].get("guessed") if self._eager else None
+        state = self._own.restore([one for one in states[:1] if one.get("next", 0) < len(self._fragments)])
+        if state:
+            self._next = state.get("next", 0)
+            self._due = self._fragments[self._next - 1] if state.get("due") else None
+            self._guessed = state.get("guessed") if self._eager else None
 
     def take_own(self) -> None:
         """The network has what all have, as a checkpoint has it; this worker's parameters become its own again."""
         for one in self._fragments:
             one.contribution.pushed.begin()
         self._restore_guesses()
-        self._take_own()
+        self._own.give_back(self._trained)
 
     def close(self) -> None:
         """End the exchange and let go of the network."""
         for one in self._fragments:
             one.close()
 
+    def _mean(self) -> AbstractContextManager[object]:
+        """Lend the network the mean of what all workers' have now, where these differ."""
+        return lent_mean(self._trained, 1 / self._group.size, self._group) if self._eager else nullcontext()
+
+    def _since(self) -> dict[str, Tensor]:
+        """The values that all workers have, by name."""
+        return {name: one for fragment in self._fragments for name, one in fragment.since.items()}
+
     def _guesses(self) -> dict[str, Any]:
         """What this worker alone takes all to have, and its outer rule's state."""
-        since = {name: one for fragment in self._fragments for name, one in fragment.since.items()}
         others = {name: one for each in self._fragments if each.guess for name, one in each.guess.state().items()}
-        return {"since": since, "others": others, "outer": self._outer.state()}
+        return {"since": self._since(), "others": others, "outer": self._outer.state()}
 
     @torch.no_grad()
     def _restore_guesses(self) -> None:
         if self._guessed is None:
             return
         self._outer.restore(self._guessed["outer"])
+        for name, one in self._since().items():
+            one.copy_(self._guessed["since"][name])
         for fragment in self._fragments:
-            for name, one in fragment.since.items():
-                one.copy_(self._guessed["since"][name])
             if fragment.guess is not None:
                 fragment.guess.restore(self._guessed["others"])
         self._guessed = None
-
-    @torch.no_grad()
-    def _take_own(self) -> None:
-        for name, values in self._own.items():
-            self._trained[name].copy_(values)
-        self._own = {}
 
     def _take_over(self) -> None:
         if self._due is not None:

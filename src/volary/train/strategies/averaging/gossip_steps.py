@@ -15,10 +15,11 @@ import torch
 
 from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import share_now
-from volary.train.agreement.mean_model import lent_mean
+from volary.train.agreement.lent import lent_mean
 from volary.train.agreement.votes import Vote
 from volary.train.state.rank_state import PARAMETERS
 from volary.train.strategies.averaging.gossip_momentum import GossipMomentum
+from volary.train.strategies.averaging.rank_parameters import RankParameters
 from volary.train.strategies.contribution import parameters
 from volary.train.strategies.exchanging import Exchanging
 
@@ -44,7 +45,7 @@ class GossipSteps(Exchanging):
 
     contribution: ContributionBuffers[PushedParameters]
 
-    def __init__(self, settings: StrategySettings, group: Group, update: WholeUpdate | None) -> None:
+    def __init__(self, settings: StrategySettings, group: Group, update: WholeUpdate) -> None:
         super().__init__(parameters(settings, group, lambda rank: self._partners[rank]), settings.recorder)
         self._module, self._group, self._update = settings.module, group, update
         self._consistency, self._behind = settings.strategy.consistency, settings.comm_setup.behind
@@ -54,7 +55,7 @@ class GossipSteps(Exchanging):
         self._step = 0
         self._under_way = False
         self._vote = Vote(0.0, busy=True, ending=False)
-        self._own: dict[str, Tensor] = {}  # while the network has the mean, and until it has what was restored
+        self._own = RankParameters(group.size)
         self._restored: Mapping[str, Any] | None = None  # of the momentum, until the network has what was
         self._momentum: GossipMomentum | None = None
         if not self._consistency.plain:
@@ -66,16 +67,13 @@ class GossipSteps(Exchanging):
         """Start the exchange, and give all ranks what rank 0 has, or each what it had when a checkpoint was saved."""
         share_now(list(self._module.parameters()), late, self._group, self.contribution.keeper.broadcast)
         self.take_own()
-        self.contribution.start(
-            votes_first=True, voted=self._take_votes, apply=None, travelled=self._moved, applied=lambda *_: None
-        )
+        self.contribution.start(votes_first=True, voted=self._take_votes, travelled=self._moved)
 
     def begin(self, task: LearnTask) -> None:
         self._step = task.clock
 
     def update(self) -> None:
         """Update this worker's parameters with its own gradients."""
-        assert self._update is not None
         self._update.apply(self._recorder.step)
 
     def vote(self, vote: Vote) -> None:
@@ -105,8 +103,7 @@ class GossipSteps(Exchanging):
         """Take no mean, on all workers; what a worker has updated by itself stays."""
         self._recorder.enter("exchange")
         self.contribution.keeper.settle()
-        if self._update is not None:
-            self._update.forget()
+        self._update.forget()
 
     def settle(self) -> None:
         """Wait for the means that are under way."""
@@ -121,31 +118,27 @@ class GossipSteps(Exchanging):
     def consensus(self) -> Iterator[None]:
         """Lend the network the mean of all replicas."""
         self.settle()
-        with lent_mean(self._meant(), 1 / self._group.size, self._group) as self._own:
+        with lent_mean(self._meant(), 1 / self._group.size, self._group) as self._own.values:
             yield
-        self._own = {}
+        self._own.values = {}
 
     def rank_state(self) -> dict[str, Any]:
-        """This worker's parameters and averages, within `consensus`, and of how many workers it is one."""
+        """This worker's parameters, averages and momentum, within `consensus`."""
         momentum = {} if self._momentum is None else {"momentum": self._momentum.state()}
-        return {"workers": self._group.size, "values": self._own, **momentum}
+        return {**self._own.state(), **momentum}
 
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Begin with this worker's own parameters; with another number of workers all begin with the mean."""
-        if states and states[0]["workers"] == self._group.size:
-            self._own, self._restored = states[0]["values"], states[0].get("momentum")
+        self._restored = self._own.restore(states).get("momentum")
 
-    @torch.no_grad()
     def take_own(self) -> None:
         """This worker's parameters become its own again, as they were restored."""
-        meant = self._meant()
-        for name, values in self._own.items():
-            meant[name].copy_(values)
+        self._own.give_back(self._meant())
         if self._momentum is not None and self._restored is not None:
             self._momentum.restore(self._restored)
         elif self._momentum is not None:
             self._momentum.begin()
-        self._own, self._restored = {}, None
+        self._restored = None
 
     def _trained(self) -> dict[str, Tensor]:
         return {slot.name: slot.parameter.detach() for slot in self.contribution.slots}

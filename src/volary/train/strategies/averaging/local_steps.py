@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LocalSteps(Exchanging):
-    """See `volary.train.replica.Voting`. update: None where a user's own loop updates. outer: of the agreed changes.
+    """See `volary.train.replica.Voting`. outer: of the agreed changes.
 
     Two copies of the parameters are kept: as they were when this worker began its steps (`_begun`), and as all workers
     had them when they were equal last (`_equal`). They differ only while a sum is under way, a step behind.
@@ -43,7 +43,7 @@ class LocalSteps(Exchanging):
         self,
         contribution: ContributionBuffers[PushedDifferences],
         settings: StrategySettings,
-        update: WholeUpdate | None,
+        update: WholeUpdate,
         outer: UpdateRule,
     ) -> None:
         super().__init__(contribution, settings.recorder)
@@ -57,9 +57,7 @@ class LocalSteps(Exchanging):
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has."""
         share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.keeper.broadcast)
-        self.contribution.start(
-            votes_first=True, voted=self._take_votes, apply=None, travelled=self._moved, applied=lambda *_: None
-        )
+        self.contribution.start(votes_first=True, voted=self._take_votes, travelled=self._moved)
 
     @torch.no_grad()
     def begin(self, task: LearnTask) -> None:
@@ -71,7 +69,6 @@ class LocalSteps(Exchanging):
 
     def update(self) -> None:
         """Update this worker's parameters with its own gradients."""
-        assert self._update is not None
         self._update.apply(self._recorder.step)
 
     def vote(self, vote: Vote) -> None:
@@ -98,8 +95,7 @@ class LocalSteps(Exchanging):
         self._recorder.enter("exchange")
         self.contribution.keeper.settle()
         self._left_out(all_of_it=True)
-        if self._update is not None:
-            self._update.forget()
+        self._update.forget()
         self.contribution.pushed.forget()
 
     def settle(self) -> None:
