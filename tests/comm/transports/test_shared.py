@@ -179,7 +179,7 @@ def test_a_loan_without_sense_ends_the_channel(kind: int, numbers: tuple[int, in
     with joined("shared") as (client, server):
         client.send(header(SIZE), client.memory(SIZE))
         server.receive(unasked, WITHIN_S).release()
-        client._stream.send(_lending._LAYOUT.pack(kind, header(10), *numbers), None)  # type: ignore[attr-defined]
+        client._wire.send(_lending._LAYOUT.pack(kind, header(10), *numbers), None)  # type: ignore[attr-defined]
         with pytest.raises(BadFrame):
             server.receive(unasked, WITHIN_S)
         with pytest.raises(ConnectionLost):
@@ -188,7 +188,7 @@ def test_a_loan_without_sense_ends_the_channel(kind: int, numbers: tuple[int, in
 
 def test_a_loan_returned_twice_or_never_made_is_passed_over() -> None:
     with joined("shared") as (client, server):
-        server._stream.send(  # type: ignore[attr-defined]
+        server._wire.send(  # type: ignore[attr-defined]
             _lending._LAYOUT.pack(_lending._Kind.RELEASED, header(0), 77, 0, 0, 0), None
         )
         server.send(header(0))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from comm.transports._pairs import WITHIN_S, Cut, anywhere, header
 from volary.comm.channels.channel import HEADER_BYTES, payload_bytes
-from volary.comm.channels.stream import PIECE_BYTES
+from volary.comm.channels.tcp import PIECE_BYTES
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.control.sealing import TAG_BYTES
 

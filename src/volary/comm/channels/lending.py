@@ -17,8 +17,7 @@ from volary.comm.channels.buffer_socket import BufferSocket
 from volary.comm.channels.channel import HEADER_BYTES, Message, Payload, Place, payload_bytes
 from volary.comm.channels.introduction import ProvenPeer
 from volary.comm.channels.segments import SegmentHandle, attach, find, memory
-from volary.comm.channels.stream import HeadStream
-from volary.comm.channels.tcp import Received
+from volary.comm.channels.tcp import Received, TcpChannel
 from volary.comm.control.errors import BadFrame, ConnectionLost
 
 _LAYOUT = struct.Struct(f"<B{HEADER_BYTES}sQQQQ")
@@ -58,8 +57,7 @@ class LendingChannel:
 
     def __init__(self, sock: BufferSocket, known: ProvenPeer) -> None:
         self.peer: dict[str, Any] = known.other.hello
-        self._sock = sock
-        self._stream = HeadStream(sock, known, _LAYOUT.size)
+        self._wire = TcpChannel(sock, known, _LAYOUT.size)
         self._sending = threading.Lock()
         self._announced: set[int] = set()
         self._theirs: dict[int, memoryview] = {}
@@ -68,11 +66,11 @@ class LendingChannel:
 
     @property
     def sent_bytes(self) -> int:
-        return self._sock.sent_bytes
+        return self._wire.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        return self._sock.received_bytes
+        return self._wire.received_bytes
 
     def memory(self, size_bytes: int) -> Payload:
         return memory(size_bytes)
@@ -90,7 +88,7 @@ class LendingChannel:
             if payload is not None and found is not None:
                 self._lend(header, payload, sent, *found)
                 return
-            self._stream.send(_LAYOUT.pack(_Kind.BYTES, header, 0, 0, 0, 0), payload, more=more)
+            self._wire.send(_LAYOUT.pack(_Kind.BYTES, header, 0, 0, 0, 0), payload, more=more)
         if sent is not None:
             sent()
 
@@ -98,7 +96,7 @@ class LendingChannel:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             if deadline is not None:
-                self._sock.wait(max(0.0, deadline - time.monotonic()))
+                self._wire.sock.wait(max(0.0, deadline - time.monotonic()))
             try:
                 message = self._receive_one(place)
             except BaseException:
@@ -108,7 +106,7 @@ class LendingChannel:
                 return message
 
     def close(self) -> None:
-        self._sock.close()
+        self._wire.close()
         with self._sending:  # whoever is in there fails at once
             loans, self._loans = self._loans, {}
         for _, sent in loans.values():
@@ -120,22 +118,22 @@ class LendingChannel:
     ) -> None:
         if segment.number not in self._announced:
             where = (segment.number, os.getpid(), segment.descriptor, segment.size_bytes)
-            self._stream.send(_LAYOUT.pack(_Kind.SEGMENT, _NOTHING, *where), None)
+            self._wire.send(_LAYOUT.pack(_Kind.SEGMENT, _NOTHING, *where), None)
             self._announced.add(segment.number)
         loan = next(self._numbers)
         self._loans[loan] = (payload, sent)
         try:
-            self._stream.send(_LAYOUT.pack(_Kind.LENT, header, loan, segment.number, offset, 0), None)
+            self._wire.send(_LAYOUT.pack(_Kind.LENT, header, loan, segment.number, offset, 0), None)
         except BaseException:
             self._loans.pop(loan, None)
             raise
 
     def _receive_one(self, place: Place) -> Message | None:
         """A message, or None if what came concerned memory alone."""
-        kind, header, first, second, third, fourth = _LAYOUT.unpack(self._stream.head())
+        kind, header, first, second, third, fourth = _LAYOUT.unpack(self._wire.header())
         match kind:
             case _Kind.BYTES:
-                return Received(header, self._stream.payload(place(header), payload_bytes(header)))
+                return Received(header, self._wire.payload(place(header), payload_bytes(header)))
             case _Kind.LENT:
                 return self._borrow(header, loan=first, segment=second, offset=third)
             case _Kind.SEGMENT:
@@ -159,8 +157,8 @@ class LendingChannel:
         release = _LAYOUT.pack(_Kind.RELEASED, _NOTHING, loan, 0, 0, 0)
         if self._sending.acquire(timeout=_TURN_S):
             try:
-                if self._sock.takes_more():
-                    self._stream.send(release, None)
+                if self._wire.sock.takes_more():
+                    self._wire.send(release, None)
                     return
             except ConnectionLost:
                 return  # the other side takes it back by itself
@@ -170,4 +168,4 @@ class LendingChannel:
 
     def _send_release(self, head: bytes) -> None:
         with self._sending, contextlib.suppress(ConnectionLost):
-            self._stream.send(head, None)
+            self._wire.send(head, None)
