@@ -38,6 +38,7 @@ from volary.server.roster.roster import Roster
 from volary.session.script import Script
 from volary.session.spec import Checkpoint
 from volary.train.member.process import Membership
+from volary.train.own.loop_start import LoopStart
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
@@ -114,7 +115,7 @@ def _work(
     recorder, pulse, device = Recorder(rank), SimpleNamespace(asked_to_end=False), torch.device("cpu")
     multiprocessing.current_process()._config["daemon"] = False  # a loader may have processes, as in a run's worker
     seed_all(1)
-    served: Any = ServedLoop(script, member, recorder, pulse, device, {}, lambda: nullcontext(peers))
+    served: Any = ServedLoop(LoopStart(script, member, recorder, pulse, device, {}), lambda: nullcontext(peers))
     with closing(Worker(served, script, recorder, device, rank)) as worker:
         value = loop(worker)
         worker.finish()

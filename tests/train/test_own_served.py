@@ -50,6 +50,7 @@ from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.model import build_model
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.loop_feed import LoopFeed
+from volary.train.own.loop_start import LoopStart
 from volary.train.own.model.share import Share
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.model import ServedModel
@@ -74,7 +75,7 @@ def loop_of(script: Script, rank: int = 0) -> ServedLoop:
     directory = SimpleNamespace(checkpoints=Path("checkpoints"))
     member: Any = SimpleNamespace(place=SimpleNamespace(rank=rank), directory=directory, remote=None)
     pulse, device = SimpleNamespace(asked_to_end=False), torch.device("cpu")
-    return ServedLoop(script, member, Recorder(rank), pulse, device, {}, lambda: nullcontext(alone()))
+    return ServedLoop(LoopStart(script, member, Recorder(rank), pulse, device, {}), lambda: nullcontext(alone()))
 
 
 def restored(worker: Worker) -> Worker:

@@ -19,7 +19,7 @@ from volary.train.own.loop_feed import LoopFeed
 from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.rank_copy import RankCopy
-from volary.train.own.served.joining import LoopJoining
+from volary.train.own.served.joining import join
 from volary.train.own.served.model import ServedModel
 from volary.train.own.served.position import RosterPosition, portions_of
 from volary.train.own.served.steps import NEEDED
@@ -34,34 +34,21 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from volary.session.script import Script
     from volary.train.coordinator import Outcome
-    from volary.train.member.compare import Facts
-    from volary.train.member.process import Membership
-    from volary.train.member.pulse import EndWatch
+    from volary.train.own.loop_start import LoopStart
     from volary.train.own.served.steps import ServedSteps
-    from volary.train.recording.recorder import Recorder
 
 
 class ServedLoop:
-    """See `LoopBackend`. facts: what all workers must agree on, besides the network. meet: the group of all, at times.
+    """See `LoopBackend`. meet: the group of all, at times.
 
     The worker comes to the roster with its first batch: only then it is known how many samples there are.
     """
 
-    def __init__(
-        self,
-        script: Script,
-        member: Membership,
-        recorder: Recorder,
-        pulse: EndWatch,
-        device: torch.device,
-        facts: Facts,
-        meet: Callable[[], AbstractContextManager[Group]],
-    ) -> None:
-        self.rank, self.size = member.place.rank, script.strategy.workers
-        self._script, self._member, self._recorder, self._pulse = script, member, recorder, pulse
-        self._device, self._facts, self._meet = device, facts, meet
+    def __init__(self, start: LoopStart, meet: Callable[[], AbstractContextManager[Group]]) -> None:
+        recorder, self._strategy = start.recorder, start.script.strategy
+        self.rank, self.size = start.member.place.rank, self._strategy.workers
+        self._start, self._recorder, self._device, self._meet = start, recorder, start.device, meet
         self._alone = Group(BoardBulletin(HashStore(), 0, 1, 0))
         self._together: Group | None = None  # of all workers, from their first call on that needs it
         self._weighing = Weighing(recorder, lambda: self.peers("weigh"))
@@ -74,7 +61,7 @@ class ServedLoop:
         self._position: RosterPosition | None = None  # in what is fed
         self._steps: ServedSteps | None = None
         self._saves = False  # whether the loop is made to be saved
-        self._saver = RosterSaver(member, self.size, self._ask_save)
+        self._saver = RosterSaver(start.member, self.size, self._ask_save)
         self.checkpoints = LoopCheckpoints(self._saver, recorder, Share(1 / self.size), lambda: self.models)
 
     @property
@@ -110,7 +97,7 @@ class ServedLoop:
         again = [*models, *optimizers]
         if any(one is other for one in again for other in (*known, *all_optimizers)):
             raise BadInput("worker.distribute was given something again; accepted with exchange=server: each once")
-        if passes > 1 and self._script.strategy.consistency.elastic:
+        if passes > 1 and self._strategy.consistency.elastic:
             raise BadInput(
                 f"worker.distribute: passes is {passes}, and workers may leave or be late between two passes, whose "
                 "samples others would learn from again; accepted: consistency=bsp or local (push_every of async adds "
@@ -157,7 +144,7 @@ class ServedLoop:
         self.steps.weigh(count, self._weighing)
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
-        consistency, parameters = self._script.strategy.consistency, list(parameters)
+        consistency, parameters = self._strategy.consistency, list(parameters)
         if consistency.pushes is Push.DIFFERENCE:  # each worker updates itself, with its own gradients
             return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
         if not consistency.has_common_step:
@@ -197,7 +184,7 @@ class ServedLoop:
 
     def peers(self, called: str) -> Group:
         """All workers, who meet with the first call; each alone where they come and go."""
-        if not self._script.strategy.consistency.elastic:
+        if not self._strategy.consistency.elastic:
             if self._together is None:
                 self._together = self._held.enter_context(self._meet())
             return self._together
@@ -220,7 +207,7 @@ class ServedLoop:
         return self.checkpoints.restore(state)
 
     def save(self, state: dict[str, Any]) -> None:
-        self.checkpoints.save(state, updates_locally=self._script.strategy.consistency.pushes is Push.DIFFERENCE)
+        self.checkpoints.save(state, updates_locally=self._strategy.consistency.pushes is Push.DIFFERENCE)
 
     def finish(self) -> None:
         if self._steps is None:
@@ -247,17 +234,7 @@ class ServedLoop:
         if self._model is None or self._position is None:
             raise BadInput(f"a batch was asked for before worker.distribute; {NEEDED}")
         if self._steps is None:
-            self._steps = LoopJoining(
-                script=self._script,
-                member=self._member,
-                recorder=self._recorder,
-                model=self._model,
-                how=self._how,
-                portions=self._position.portions,
-                facts=self._facts,
-                saver=self._saver,
-                saves=self._saves,
-                leaving=lambda: self._pulse.asked_to_end,
-            ).join()
+            portions, saver = self._position.portions, self._saver
+            self._steps = join(self._start, self._model, self._how, portions, saver, saves=self._saves)
         self.checkpoints.begin_batch()
         return self._steps.epoch(first)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import cut
 from volary.errors import Stopped
 from volary.train.device import device_of
+from volary.train.own.loop_start import LoopStart
 from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.startup.written_files import watched
@@ -19,8 +19,6 @@ from volary.train.worker.connect import joined, server_beside
 from volary.train.worker.saver import drafts_of
 
 if TYPE_CHECKING:
-    import torch
-
     from volary.session.script import Script
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
@@ -38,9 +36,9 @@ def worker_of(
     Raises RanksDiffer if they are not.
     """
     device = device_of(script.device, member.place)
-    start = _Start(member, script, recorder, pulse, facts, doing, device)
+    start = LoopStart(script, member, recorder, pulse, device, facts)
     several = watched(recorder, member.directory.path) if script.strategy.workers > 1 else nullcontext()
-    with several, start.over_servers() if member.over_servers else start.in_group() as loop:
+    with several, _over_servers(start, doing) if member.over_servers else _in_group(start, pulse, doing) as loop:
         worker = Worker(loop, script, recorder, device, member.place.local_rank)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
         with closing(worker):
@@ -48,44 +46,33 @@ def worker_of(
             worker.finish()
 
 
-@dataclass(frozen=True)
-class _Start:
-    """A member, and the loop that it finds."""
+@contextmanager
+def _in_group(start: LoopStart, pulse: Pulse, doing: str) -> Iterator[LoopBackend]:
+    """Among workers that each have all parameters."""
+    script, recorder, device = start.script, start.recorder, start.device
+    with joined(start.member, recorder, device, script.strategy.backend, start.facts) as group:
+        try:
+            _begin(start, doing)
+            drafts = drafts_of(start.member, group, recorder, pulse, script.checkpoint)
+            yield ReplicatedLoop(script, group, recorder, pulse, device, drafts)
+        except Stopped:
+            raise
+        except BaseException:
+            cut()  # the exchange's thread may wait for ranks that will never come
+            raise
 
-    member: Membership
-    script: Script
-    recorder: Recorder
-    pulse: Pulse
-    facts: Facts
-    doing: str
-    device: torch.device
 
-    @contextmanager
-    def in_group(self) -> Iterator[LoopBackend]:
-        """Among workers that each have all parameters."""
-        script, recorder, pulse, device = self.script, self.recorder, self.pulse, self.device
-        with joined(self.member, recorder, device, script.strategy.backend, self.facts) as group:
-            try:
-                self._begin()
-                drafts = drafts_of(self.member, group, recorder, pulse, script.checkpoint)
-                yield ReplicatedLoop(script, group, recorder, pulse, device, drafts)
-            except Stopped:
-                raise
-            except BaseException:
-                cut()  # the exchange's thread may wait for ranks that will never come
-                raise
+@contextmanager
+def _over_servers(start: LoopStart, doing: str) -> Iterator[LoopBackend]:
+    """Among workers whose parameters are on servers; one of these may be beside this worker."""
+    strategy = start.script.strategy
+    with server_beside(start.member, strategy):
+        _begin(start, doing)
+        yield ServedLoop(start, partial(joined, start.member, start.recorder, start.device, strategy.backend))
 
-    @contextmanager
-    def over_servers(self) -> Iterator[LoopBackend]:
-        """Among workers whose parameters are on servers; one of these may be beside this worker."""
-        strategy, member = self.script.strategy, self.member
-        with server_beside(member, strategy):
-            self._begin()
-            meet = partial(joined, member, self.recorder, self.device, strategy.backend)
-            yield ServedLoop(self.script, member, self.recorder, self.pulse, self.device, self.facts, meet)
 
-    def _begin(self) -> None:
-        self.recorder.enter("starting")
-        if self.member.place.leads:
-            self.recorder.note(device=self.device)
-        self.recorder.starting(self.doing)
+def _begin(start: LoopStart, doing: str) -> None:
+    start.recorder.enter("starting")
+    if start.member.place.leads:
+        start.recorder.note(device=start.device)
+    start.recorder.starting(doing)
