@@ -139,7 +139,7 @@ Train.start = train
 
 
 class QueueOptions(TypedDict, total=False):
-    """What `session.submit` takes by name; see `volary.jobs.asked.QueueRequest`."""
+    """The options that `session.submit` takes by name; see `volary.jobs.asked.QueueRequest`."""
 
     priority: int
     after: Sequence[str | Path]

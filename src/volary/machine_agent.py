@@ -162,7 +162,7 @@ def _say(what: Any) -> None:
 
 
 class _Words:
-    """What comes by standard input: lines, and in between a part of so many bytes. over: nothing comes any more."""
+    """Reads standard input: lines, and in between a part of so many bytes. over: nothing comes any more."""
 
     def __init__(self) -> None:
         self.over = False

@@ -77,7 +77,7 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def _inner(module: Any) -> str:
-    """What a wrapper has its network as; empty for any other module."""
+    """The name of the attribute in which a wrapper has its network; empty for any other module."""
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     if isinstance(module, DataParallel | DistributedDataParallel):

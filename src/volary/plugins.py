@@ -67,7 +67,7 @@ class Room:
         return getattr(import_module(module), called)
 
     def patterned(self, parts: Mapping[str, Any]) -> Any:
-        """What holds these plug-ins, each by its pattern."""
+        """Return the setting that holds these plug-ins, each by its pattern."""
         assert self.by_pattern is not None
         module, _, called = self.by_pattern.partition(":")
         return getattr(import_module(module), called)(parts)
@@ -101,7 +101,7 @@ def _listed(folder: Path, _changed_ns: int) -> tuple[str, ...]:
 
 
 def unknown(name: str, known: Sequence[str]) -> SettingError:
-    """What to raise for a name that is none of `known`: it tells the nearest."""
+    """Return the error for a name that is none of `known`: it names the nearest."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return SettingError(f"unknown name {name!r}; {hint}Known: {', '.join(known)}")

@@ -160,7 +160,7 @@ class Field:
             part.fill_(mark + self._rank)
 
     def _holds(self, values: Tensor) -> bool:
-        """What rank 0 fills in."""
+        """A tensor that rank 0 fills in."""
         return all(bool((part == mark).all()) for part, mark in self._all_parts(values))
 
     def _holds_sum(self, values: Tensor, owner: int | None = None) -> bool:

@@ -84,7 +84,7 @@ def met(place: Place, timeout_s: float) -> Iterator[BenchRanks]:
 
 
 def _key(place: Place, posted: dict[str, Any]) -> bytes:
-    """What the ranks prove to each other. Raises RunError if somebody else could have written or read it.
+    """The key that ranks prove to each other. Raises RunError if somebody else could have written or read it.
 
     In a launcher's store anyone may have written which file it is in: that must be a secret of this user's.
     """

@@ -175,7 +175,7 @@ def _snapshot(file: Path, weights: Path | None, place: Place | None) -> SolverSn
 
 
 def _preparation(session: Session, snapshot: SolverSnapshot | None) -> Callable[[RunDirectory], None]:
-    """What adds to a new run the checkpoint that it begins with. Raises SettingError if the snapshot does not fit."""
+    """Return a function that gives a new run its first checkpoint. Raises SettingError if the snapshot does not fit."""
     if snapshot is None:
         return lambda _: None
     from volary.run.checkpoints import Checkpoints

@@ -63,7 +63,7 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
 
 
 def _limits(figures: Summary) -> Iterator[str]:
-    """What a step takes, in sentences."""
+    """Say in sentences how much memory and time a step takes."""
     from volary.monitor.wording import duration, number
 
     if figures.memory is not None:

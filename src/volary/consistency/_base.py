@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Push(Enum):
-    """What a worker sends at the end of a step."""
+    """The kinds of contributions that a worker sends at the end of a step."""
 
     NOTHING = "nothing"
     GRADIENT = "gradient"  # of all steps since the last push

@@ -173,7 +173,7 @@ def _causes(error: BaseException) -> list[str]:
 
 @contextmanager
 def sentences_of(called: str, kind: type[BadInput]) -> Iterator[None]:
-    """Whatever the user's code raises meanwhile becomes one sentence, with their file and line.
+    """Turn any exception of the user's code into one sentence, with their file and line.
 
     called: what to call the code, in the sentence. Raises `kind`.
     """

@@ -56,7 +56,7 @@ class Keeper(Protocol):
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """What this process put on and took off the wire since it started, by codec and route."""
+        """The bytes that this process has sent and received since it started, by codec and route."""
         ...
 
     def push(self, chunk: int) -> None:

@@ -41,7 +41,7 @@ class Server(Exchange):
             raise SettingError(f"replicas is {self.replicas}; accepted: 1 or 2")
 
     def check(self, topology: object) -> None:
-        """Whatever the topology of workers is, their values go to servers."""
+        """Refuse nothing: values go to servers, whatever the topology of workers is."""
 
     def count(self, workers: int) -> int:
         """Server processes of a run that starts with so many workers."""

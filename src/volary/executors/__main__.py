@@ -66,7 +66,7 @@ def _asked_to_end(settings: StageSettings) -> None:
 
 
 def _end_here() -> None:
-    """What this process has started: an orderly end takes seconds, and nothing that it has is wanted again."""
+    """End what this process has started: an orderly end takes seconds, and nothing that it has is wanted again."""
     end(below(os.getpid()))
     shutil.rmtree(scratch(os.getpid()), ignore_errors=True)
 

@@ -117,7 +117,7 @@ class HeldRows:
         return rows
 
     def announcement(self, host: str, port: int, attempt: int) -> dict[str, Any]:
-        """What all workers are told: where the rows are served, which they are, and what they are like."""
+        """The announcement for all workers: where the rows are served, which they are, and what they are like."""
         fields = [] if self._record is None else [self._record[name] for name in self._record.names or ()]
         return {
             "host": host,

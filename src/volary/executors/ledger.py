@@ -27,7 +27,7 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Announcement:
-    """What a task of a number (`owner`) has, as of its `attempt`."""
+    """The rows that the task with a number (`owner`) has, as of its `attempt`."""
 
     owner: int
     attempt: int

@@ -1,4 +1,4 @@
-"""What a task of the stage does: it starts its process, and waits for its end."""
+"""A task of the stage: it starts its process, and waits for its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from volary.run.launch.child import Child
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOrder:
-    """What each task starts, with the driver's variables. python: the driver's, for which a task takes its own.
+    """The command that each task starts, with the driver's variables. python: the driver's; a task takes its own.
 
     asked_at: when the stage was asked for, of time.time().
     """
@@ -52,7 +52,7 @@ class TaskOrder:
 
 
 def task(order: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """What a task of the stage runs; it travels as it is, and looks for Volary itself where it has arrived."""
+    """The function that a task of the stage runs; it travels as it is, and looks for Volary where it arrives."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import json

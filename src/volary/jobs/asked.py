@@ -1,4 +1,4 @@
-"""What is asked of the queue beside a run, by options of `volary submit` or in Python, and what of it stays unsaid."""
+"""The request to the queue beside a run, by options of `volary submit` or in Python; all may be left out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class QueueRequest:
         return None if self.time is None else seconds_of(self.time)
 
     def demand(self, workers: int, cores_here: int, gpus_each: int, known_bytes: int | None) -> Demand:
-        """What a run with so many workers on this machine takes of it. known_bytes: what an earlier one took."""
+        """The demand of a run with so many workers on this machine. known_bytes: what an earlier one took."""
         memory = IMPORTED_BYTES + workers * WORKER_BYTES if known_bytes is None else known_bytes
         memory = memory if self.memory is None else Size.parse(self.memory).count
         cores = max(1, min(workers, cores_here)) if self.cores is None else self.cores

@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a run takes of a machine, or what is left of one. gpus: how many of them."""
+    """The cores, memory and GPUs that a run takes of a machine, or that are left of one. gpus: how many of them."""
 
     cores: int = 1
     memory_bytes: int = 0
@@ -49,7 +49,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
     @property
     def usable(self) -> Demand:
-        """What there is for the runs of the queue now."""
+        """The capacity that the runs of the queue may use now."""
         return self.whole - Demand(len(self.used_cores), 0, len(self.used_gpus))
 
     def refusal(self, demand: Demand) -> str:
@@ -118,7 +118,7 @@ def write_entry(entry: QueueEntry) -> None:
 
 
 def entry_of(directory: RunDirectory) -> QueueEntry | None:
-    """What the run's directory says of its place in the queue; None if it was never there, or cannot be read."""
+    """The entry in the queue that the run's directory records; None if it was never there, or cannot be read."""
     try:
         with open_regular(directory.queue) as file:
             return msgspec.json.decode(file.read(), type=QueueEntry)

@@ -39,7 +39,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def capacity_here() -> Capacity:
-    """What this machine has, and which GPUs somebody uses."""
+    """Return the capacity of this machine, and the GPUs that somebody uses."""
     gpus = gpus_here()
     used = tuple(number for number, computes in gpus.items() if computes)
     return Capacity(tuple(cores_here()), total_bytes() or NO_LIMIT, tuple(gpus), used)

@@ -1,4 +1,4 @@
-"""What earlier runs of a session took of memory: measured while they ran in the queue, kept for the next ones."""
+"""The memory that earlier runs of a session took: measured while they ran in the queue, kept for the next ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALIKE = (
 
 
 def known_bytes(session_yaml: str) -> int | None:
-    """What a run of this session took that ran here; None if there was none."""
+    """The bytes that a run of this session took here; None if there was none."""
     return _kept().get(_key(session_yaml))
 
 

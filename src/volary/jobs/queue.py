@@ -1,4 +1,4 @@
-"""What can be asked of the queue of this machine, by verbs, by the page and by whoever follows a run."""
+"""Requests to the queue of this machine, by verbs, by the page and by whoever follows a run."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class LocalQueue:
         self._change(run, lambda entry: msgspec.structs.replace(entry, held=True))
 
     def release(self, run: str) -> None:
-        """What was held may start. Raises RunError."""
+        """Let a run that was held start. Raises RunError."""
         self._change(run, lambda entry: msgspec.structs.replace(entry, held=False))
 
     def set_priority(self, run: str, priority: int) -> None:

@@ -46,14 +46,14 @@ class EntryTable(Protocol):
 
 
 class Machinery(Protocol):
-    """What a runner sees and does outside of the table."""
+    """The machine as a runner sees it, and acts on it, outside of the table."""
 
     def moment(self) -> Moment:
         """The time as it is now."""
         ...
 
     def capacity(self, entries: Sequence[QueueEntry]) -> Capacity:
-        """What the machine has. entries: of the queue, which are not strangers."""
+        """The capacity of the machine. entries: of the queue, which are not strangers."""
         ...
 
     def ends(self, entries: Iterable[QueueEntry]) -> Mapping[str, float]:

@@ -27,7 +27,7 @@ class Reason:
 
 @dataclass
 class Decisions:
-    """What is to be done now. start: entries as they are once they have cores. stop: each with the reason."""
+    """The next actions of the queue. start: entries as they are once they have cores. stop: each with the reason."""
 
     start: list[QueueEntry] = field(default_factory=list)
     stop: dict[str, str] = field(default_factory=dict)
@@ -176,7 +176,7 @@ def _sum(demands: Iterable[Demand]) -> Demand:
 
 
 def _lacking(demand: Demand, room: Demand) -> str:
-    """What of the demand there is no room for: `2 of 4 cores`; where there is room for all of it, all."""
+    """Say for which part of the demand there is no room: `2 of 4 cores`; where there is room for all of it, all."""
     found = []
     for count, free, noun in ((demand.cores, room.cores, "core"), (demand.gpus, room.gpus, "GPU")):
         if count > free:

@@ -1,4 +1,4 @@
-"""What a user wants of the queue, on all machines: `queue.yaml` in the user's folder of settings."""
+"""A user's settings of the queue, for all machines: `queue.yaml` in the user's folder of settings."""
 
 from __future__ import annotations
 

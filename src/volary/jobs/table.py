@@ -102,7 +102,7 @@ class QueueTable:
             return {run for (run,) in self._database.execute("SELECT run FROM runs")}
 
     def entry(self, run: str) -> QueueEntry | None:
-        """What the queue has of a run; None if it is not in it."""
+        """The queue's entry of a run; None if it is not in it."""
         with self._said():
             row = self._database.execute("SELECT entry FROM runs WHERE run = ?", (run,)).fetchone()
         return None if row is None else msgspec.json.decode(row[0], type=QueueEntry)

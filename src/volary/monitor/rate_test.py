@@ -95,7 +95,7 @@ def rates_between(low: float, high: float, steps: int) -> list[float]:
 
 
 def rate_test(reader: RunReader, rates: Sequence[float]) -> RateTest:
-    """What a run has come to that learnt each of its steps with the next of these rates, as far as it came."""
+    """The result of a run that learnt each of its steps with the next of these rates, as far as it came."""
     by_step: dict[int, list[float]] = {}
     for row in reader.steps(after=0):
         by_step.setdefault(row.step, []).append(row.loss)

@@ -110,7 +110,7 @@ def clean(text: object) -> str:
 
 
 def written(event: Event) -> str:
-    """What a network has written, with its prompt, as one line of up to WRITTEN characters."""
+    """The text that a network has written, with its prompt, as one line of up to WRITTEN characters."""
     text = clean(f"{event.data.get('prompt', '')}{event.data.get('text', '')}")
     return text if len(text) <= WRITTEN else f"{text[:WRITTEN]}..."
 

@@ -77,7 +77,7 @@ def _adds_losses(node: Any, samples: int) -> bool:
 
 
 def _divisor(node: Any) -> float | None:
-    """What it divides by, if that is one number."""
+    """The number that `node` divides by; None if it is none, or not one."""
     divisor = node._saved_other if node.name() == "DivBackward0" else None
     return None if divisor is None or divisor.numel() != 1 else float(divisor)
 

@@ -1,4 +1,4 @@
-"""What a network's first values are read from, instead of being drawn: `network: {name: resnet18, weights: FILE}`."""
+"""The file of a network's first values, which are drawn without one: `network: {name: resnet18, weights: FILE}`."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class LayerUse:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank runs. holdings: who keeps which values of the trained parameters of `module`, and of what is cut.
+    """The `module` that one rank runs. holdings: who keeps which values of its trained parameters, and of what is cut.
 
     place: which part of the network this rank has, in words, for whoever reads that it is lost; empty: all of it.
     notes: how values travel between parts (`route`), and when parameters are updated (`update`), in words; empty: as

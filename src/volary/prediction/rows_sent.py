@@ -1,4 +1,4 @@
-"""What a client sends, as a file that a source reads; rows in JSON become an array or a table."""
+"""Stores what a client sends as a file that a source reads; rows in JSON become an array or a table."""
 
 from __future__ import annotations
 

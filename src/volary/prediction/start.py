@@ -64,7 +64,7 @@ class PredictionSettings:
 def request_of(
     directory: RunDirectory, settings: PredictionSettings, inputs: Path, say: Callable[[str], None]
 ) -> Request:
-    """What is asked of the run's newest network, or of another one. Raises RunError without a whole checkpoint."""
+    """The request to the run's newest network, or to another one. Raises RunError without a whole checkpoint."""
     from volary.train.predicting.request import Request
 
     which = None if settings.checkpoint is None else str(settings.checkpoint)

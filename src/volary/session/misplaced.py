@@ -90,7 +90,7 @@ def _all(cls: type, node: Node, path: str, *, sections: bool) -> Iterator[str]:
 
 
 def _plugin(name: str, child: Node, whole: Whole) -> str | None:
-    """What to write if `name` is a plug-in, given as if it were a setting that is on or off."""
+    """Say what to write if `name` is a plug-in, given as if it were a setting that is on or off."""
     for path, choice in _choices(whole.cls, ""):
         if name in choice.open().names() and child.plain() in (True, False):
             setting = path.rpartition(".")[2]
@@ -130,7 +130,7 @@ def _name(node: Node, setting: str, cls: type) -> Any:
 
 
 def _long(node: Node, setting: str, cls: type) -> dict[str, Any]:
-    """What is written of a plug-in, in the long form."""
+    """The long form of a plug-in, as it is written."""
     value = _child(node, setting).plain()
     return {"name": _name(node, setting, cls), **(value if isinstance(value, dict) else {})}
 

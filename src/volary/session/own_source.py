@@ -25,7 +25,7 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 class _Gathered:
-    """What the function needs, in an order in which it can be run."""
+    """The definitions that the function needs, in an order in which they can be run."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function

@@ -90,7 +90,7 @@ def room_summary(choice: Choice) -> str:
 
 
 def _summary(cls: type) -> str:
-    """What the plug-in's file says of it, and what the class says of itself; for a section the latter alone."""
+    """The docstrings of the plug-in's file and of its class; for a section that of the class alone."""
     of_file = inspect.getdoc(sys.modules[cls.__module__]) if not cls.__module__.endswith(SECTIONS) else None
     return " ".join(" ".join(text.split()) for text in (of_file, inspect.getdoc(cls)) if text)
 

@@ -167,7 +167,7 @@ class Script:
 
 
 def _spec_of(module: str) -> ModuleSpec | None:
-    """What Python's -m would run; only its packages are imported to find it. None: there is no such module.
+    """The module that Python's -m would run; only its packages are imported to find it. None: there is no such module.
 
     Raises SettingError if they cannot be imported.
     """

@@ -374,7 +374,7 @@ class Session:
 
     @property
     def weights(self) -> Any:
-        """What the network's first values are read from (`StartingWeights`); None: they are drawn."""
+        """The file that the network's first values are read from (`StartingWeights`); None: they are drawn."""
         own = self.network.apart if isinstance(self.network, UserObject) else vars(self.network)
         return own.get("weights")
 

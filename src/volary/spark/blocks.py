@@ -35,7 +35,7 @@ _ROWS = (2, 3)  # of the blocks that a function is tried with: what follows them
 
 @dataclass(frozen=True)
 class TensorColumn:
-    """What a column is like: type, and shape of one row."""
+    """The type of a column, and the shape of one row."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -105,7 +105,7 @@ def _require_same(found: Mapping[str, Tensor], columns: Mapping[str, TensorColum
 
 
 def _tried(function: TensorFunction, block: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """What it makes of tensors without values: no data is read, and nothing is computed."""
+    """Return what it makes of tensors without values: no data is read, and nothing is computed."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with mode, torch.no_grad():
@@ -140,14 +140,14 @@ def arrow_of(values: Tensor) -> Any:
 
 
 def by_row(function: TensorFunction, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a function of a row makes of each row of tensors (rows, ...), stacked; there is at least one row."""
+    """Return what a function of a row makes of each row of tensors (rows, ...), stacked; there is at least one row."""
     rows = len(next(iter(tensors.values())))
     made = [function(**{name: one[row] for name, one in tensors.items()}) for row in range(rows)]
     return {name: torch.stack([one[name] for one in made]) for name in made[0]}
 
 
 def folded(function: TensorFunction, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a function of two rows makes of rows (rows, ...), one after the other; there is at least one."""
+    """Return what a function of two rows makes of rows (rows, ...), one after the other; there is at least one."""
     rows = len(next(iter(tensors.values())))
     found = {name: one[0] for name, one in tensors.items()}
     for row in range(1, rows):

@@ -33,7 +33,7 @@ Array = NDArray[Any]
 
 
 class _Mailbox:
-    """What other tasks have sent, by sender and number, as a service of a keyed server."""
+    """The messages of other tasks, by sender and number, as a service of a keyed server."""
 
     def __init__(self) -> None:
         self._pieces: dict[tuple[int, int], list[bytes]] = {}
@@ -95,7 +95,7 @@ class TaskGroup:
 
 
 class Team:
-    """What a task does together with the others. All tasks call the same things in the same order.
+    """The collectives of a task and all others. All tasks call the same things in the same order.
 
     rank, size: the task's number, and how many there are. Arrays are NumPy's, of any type that has no objects.
     """

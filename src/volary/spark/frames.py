@@ -119,7 +119,7 @@ def analyze(frame: Any) -> dict[str, tuple[int | None, ...]]:
 
 
 def _columns(frame: Any, names: Sequence[str], shapes: Shapes | None) -> dict[str, TensorColumn]:
-    """What the columns are like: their types by the schema, their shapes as given, or as the first row has them."""
+    """The columns' types and shapes: types by the schema, their shapes as given, or as the first row has them."""
     kinds = dict(frame.dtypes)
     for name in names:
         if name not in kinds:

@@ -60,7 +60,7 @@ def open_rows(split: Split) -> Samples:
 
 
 def _announced(file: Path) -> dict[str, Any]:
-    """What all tasks have announced, once they have. Raises DataError if the task that this worker is below has ended.
+    """Wait for the announcements of all tasks. Raises DataError if the task that this worker is below has ended.
 
     Rows come as fast as the frame is computed, so that no time bounds it: the life of the stage does.
     """
@@ -74,7 +74,7 @@ def _announced(file: Path) -> dict[str, Any]:
 
 
 class FrameOutline:
-    """What is known of a frame's rows before a task has them. Raises DataError if that does not say their shape."""
+    """The facts about a frame's rows before a task has them. Raises DataError if the frame does not say their shape."""
 
     def __init__(self, frames: HandedFrames, split: int) -> None:
         layout = frames.layout

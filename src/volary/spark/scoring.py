@@ -100,7 +100,7 @@ class Scoring:
         return loaded(self.network, layers, len(layers) < len(self.outputs))
 
     def _prepared(self, batch: Any) -> Callable[[int, int], np.ndarray[Any, Any]]:
-        """What gives inputs (rows, ...) of a batch, from a first row on and so many at most."""
+        """Return a function that gives inputs (rows, ...) of a batch, from a first row on and so many at most."""
         if self.decodes:
             source, (name,), (column,) = session_of(self.network.session).data.source, self.layout.inputs, batch.columns
             refuse_null(column, name)

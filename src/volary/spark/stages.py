@@ -99,7 +99,7 @@ class VolaryModel(Model, _Columns, MLWritable, MLReadable):  # type: ignore[misc
         return scored.select("*", *(col(f"{_MADE}.`{name}`").alias(name) for name in outputs)).drop(_MADE)
 
     def write(self) -> Any:
-        """What saves it, to any path that Spark writes to."""
+        """Return the writer that saves it, to any path that Spark writes to."""
         return _ModelWriter(self)
 
     @classmethod
@@ -216,7 +216,7 @@ class VolaryEstimator(Estimator, _Columns, MLWritable, MLReadable):  # type: ign
             yield [f"network.weights={file.name}"]
 
     def write(self) -> Any:
-        """What saves it: all of it is parameters."""
+        """Return the writer that saves it: all of it is parameters."""
         return DefaultParamsWriter(self)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What each worker of a session is to hold, and to pass to others in a step, in words."""
+"""Says in words how much each worker of a session holds, and passes to others in a step."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Replica(Protocol):
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """What this worker put on and took off the wire since it started, by codec and route."""
+        """The bytes that this worker has sent and received since it started, by codec and route."""
         ...
 
     def begin(self, task: LearnTask) -> None:

@@ -1,1 +1,1 @@
-"""What verbs share: the command itself, its arguments, what it prints."""
+"""The parts that verbs share: the command itself, its arguments, its output."""

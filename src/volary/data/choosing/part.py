@@ -50,7 +50,7 @@ class DataPart:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is not read of the whole."""
+        """Say which samples of the whole are not read."""
         return remarks_of(self.whole)
 
     @property
@@ -76,7 +76,7 @@ class DataPart:
         return self._numbered(lambda wanted: stored.take(wanted, epoch), indices)
 
     def _numbered(self, read: Callable[[Tensor], tuple[Tensor, Tensor]], indices: Tensor) -> tuple[Tensor, Tensor]:
-        """What `read` gives of the whole; a sample that cannot be read is named by its number here."""
+        """Return what `read` gives of the whole; a sample that cannot be read is named by its number here."""
         try:
             return read(self.numbers[indices])
         except CorruptSample as problem:

@@ -47,7 +47,7 @@ def _by_class(samples: Samples, wanted: tuple[float, ...]) -> Tensor:
 
 
 def _own(samples: Samples) -> Tensor:
-    """What the data says."""
+    """The weights that the data itself gives."""
     declared = getattr(samples, "weights", None)
     if declared is None:
         raise DataError(

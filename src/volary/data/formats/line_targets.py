@@ -13,7 +13,7 @@ from volary.errors import DataError
 
 
 class Said(NamedTuple):
-    """What each line of a part says. where: what to call the part in a message; place_of: what to call a line."""
+    """The targets in the lines of a part. where: what to call the part in a message; place_of: what to call a line."""
 
     texts: Sequence[str]
     where: str

@@ -1,4 +1,4 @@
-"""What makes values of the bytes of images."""
+"""Scales the bytes of images to values."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class SharedIndices:
         return False if type(sampler) is SequentialSampler else None
 
     def _coming(self) -> Iterator[SamplePlaces]:
-        """What is drawn and not read; and more, drawn as it is asked for."""
+        """Yield the samples that are drawn and not read; and more, drawn as it is asked for."""
         return chain(tuple(self._drawn), self._drawing)
 
     def _draw(self, epoch: int, batches: Iterator[list[Any]]) -> Iterator[SamplePlaces]:

@@ -109,7 +109,7 @@ class LoaderReader:
                 yield numbers
 
     def _next(self) -> SamplePlaces | None:
-        """What is expected next and not asked for."""
+        """The places that are expected next and not asked for."""
         known = self._asked, self._made, (self._newest,)
         return next((one for one in self._coming if not any(one in places for places in known)), None)
 

@@ -67,7 +67,7 @@ class _Rows:
 
 
 def _read_by(loader: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """What a loader reads, and the function that makes a batch of it."""
+    """The samples that a loader reads, and the function that makes a batch of it."""
     dataset = loader.dataset
     if loader.num_workers or loader.collate_fn is not default_collate:
         return dataset, loader.collate_fn

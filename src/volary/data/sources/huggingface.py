@@ -20,7 +20,7 @@ _SAVED = ("dataset_dict.json", "state.json")  # what `save_to_disk` writes: of s
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFace(ArrowSettings):
-    """What `datasets` keeps on this machine, mapped from its Arrow files: images, or columns of numbers."""
+    """A data set that `datasets` keeps on this machine, mapped from its Arrow files: images, or columns of numbers."""
 
     dataset: str  # a name as `load_dataset` takes it, or a folder: of files, or one that `save_to_disk` wrote
     config: str | None = None  # the configuration, of a data set that has several

@@ -108,7 +108,7 @@ class Text:
         return Unlabelled(InMemory(inputs, ends), last=True)
 
     def encoder(self, characters: Sequence[str]) -> Callable[[str], list[int]]:
-        """What numbers the symbols of a text. characters: the vocabulary, if that is not of merges; for any other
+        """Return the encoder of a text's symbols. characters: the vocabulary, if that is not of merges; for any other
         character it raises KeyError.
         """
         if self.merges is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanImage:
-    """What comes after it gets numbers of 32 bits, from -255 to 255: crops and flips take them."""
+    """The next transform gets numbers of 32 bits, from -255 to 255: crops and flips take them."""
 
     file: Path  # an array (channels, height, width), or a number per channel: .npy, or Caffe's .binaryproto
     varies: ClassVar[bool] = False

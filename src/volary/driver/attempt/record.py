@@ -1,4 +1,4 @@
-"""What is recorded of an attempt at a run: how it began, with which settings changed, and how it ended."""
+"""Records an attempt at a run: how it began, with which settings changed, and how it ended."""
 
 from __future__ import annotations
 

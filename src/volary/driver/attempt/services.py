@@ -1,4 +1,4 @@
-"""What the driver serves to the processes of an attempt at a run: board, heartbeats, files, places for more workers."""
+"""The driver's services for the processes of an attempt: board, heartbeats, files, places for more workers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class AttemptServices:
 
 
 def _begun_with(directory: RunDirectory) -> str:
-    """What the run has noted of its data, if it has a checkpoint that was learnt from it."""
+    """The facts that the run has noted of its data, if it has a checkpoint that was learnt from it."""
     if not Checkpoints(directory.checkpoints).steps():
         return ""
     with RunReader(directory) as reader:

@@ -1,4 +1,4 @@
-"""What keeps a run's parameters and checkpoints, as far as its driver has to do with it."""
+"""The servers and folders that keep a run's parameters and checkpoints, as its driver sees them."""
 
 from __future__ import annotations
 

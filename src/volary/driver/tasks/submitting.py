@@ -62,7 +62,7 @@ def put_into_queue(
 
 
 def _demand(task: Task, asked: QueueRequest) -> Demand:
-    """What it takes of this machine. Raises BadInput if that has less, or if the engine's own queue takes none."""
+    """The run's demand on this machine. Raises BadInput if that has less, or if the engine's own queue takes none."""
     if queue_of(task.engine) is not None:
         if asked != QueueRequest():
             raise BadInput("the engine has a queue of its own, which takes none of these; accepted: settings of engine")

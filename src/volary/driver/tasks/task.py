@@ -1,4 +1,4 @@
-"""What a run is a run of, a session or a user's own loop: laid into a new run directory, and read from one."""
+"""The task of a run, a session or a user's own loop: laid into a new run directory, and read from one."""
 
 from __future__ import annotations
 

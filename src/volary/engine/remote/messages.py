@@ -65,7 +65,7 @@ class RemoteExited(Struct, frozen=True, tag=True):
 
 
 class MachineFound(Struct, frozen=True, tag=True):
-    """What a machine has. volary: its version. torch: whether it could be imported. folder: whether it is there."""
+    """A machine's report. volary: its version. torch: whether it could be imported. folder: whether it is there."""
 
     volary: str
     torch: bool

@@ -115,7 +115,7 @@ class Namespaces:
 
 
 def _at_fault(output: str, lines: Sequence[str]) -> str:
-    """What a tool says, with the line that it is about in place of its number."""
+    """The message of a tool, with the line that it is about in place of its number."""
     for part in reversed(output.split("Command failed -:")[1:]):
         number = part.split()[0].rstrip(":")
         if number.isdigit() and int(number) <= len(lines):

@@ -28,7 +28,7 @@ class Box:
         return prod(self.shape)
 
     def common(self, other: Box) -> Box:
-        """What is in both; a box without values if nothing is."""
+        """The box that is in both; a box without values if nothing is."""
         starts = tuple(map(max, self.starts, other.starts))
         return Box(starts, tuple(map(max, starts, map(min, self.ends, other.ends))))
 

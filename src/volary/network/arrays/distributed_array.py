@@ -39,7 +39,7 @@ class DistributedArray:
 
     @property
     def box(self) -> Box:
-        """What this worker has."""
+        """The box of values that this worker has."""
         return self.boxes[self.channel.rank]
 
     @classmethod
@@ -163,7 +163,7 @@ class DistributedArray:
         return any((box.starts[dim], box.ends[dim]) != (0, self.shape[dim]) for box in self.boxes)
 
     def _tried(self, function: Callable[..., Tensor], rank: int, others: Sequence[DistributedArray] = ()) -> Tensor:
-        """What `function` makes of the block of `rank`, without values. Raises BadInput."""
+        """Return what `function` makes of the block of `rank`, without values. Raises BadInput."""
         blocks = [torch.empty(self.boxes[rank].shape, dtype=one.values.dtype, device="meta") for one in (self, *others)]
         try:
             found: Any = function(*blocks)

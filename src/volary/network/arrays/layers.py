@@ -99,7 +99,7 @@ class LocallyConnected(nn.Module):
         return DistributedArray(x.channel, found.reshape(boxes[x.channel.rank].shape), boxes)
 
     def _reached(self, places: Box, samples: int) -> Box:
-        """What of the inputs the windows at these places reach."""
+        """The part of the inputs that the windows at these places reach."""
         spans = []
         for low, high, size in zip(places.starts, places.ends, self.inputs[1:], strict=True):
             start = min(max(low * self.stride - self.padding, 0), size)

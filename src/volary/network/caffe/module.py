@@ -47,7 +47,7 @@ def inputs_of(source: NetSource, shape: Shape | None = None) -> dict[str, Shape]
 
 
 def _of_data(layer: CaffeMessage) -> Shape | None:
-    """What a data layer itself says of the shape of its samples."""
+    """The shape of samples that a data layer states itself."""
     memory = layer.part("memory_data_param")
     if layer.one("type") == "MemoryData" and "channels" in memory:
         return tuple(memory.one(side) for side in ("channels", "height", "width"))

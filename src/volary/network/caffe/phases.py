@@ -12,7 +12,7 @@ from volary.network.caffe.message import CaffeMessage
 
 @dataclass(frozen=True)
 class NetState:
-    """What the rules are compared with, as Caffe's NetState."""
+    """The state that rules are compared with, as Caffe's NetState."""
 
     phase: Literal["TRAIN", "TEST"]
     level: int = 0

@@ -49,7 +49,7 @@ class NetSource:
         return None
 
     def factors(self) -> dict[str, tuple[float, float]]:
-        """What the learning rate and the decay of parameters are multiplied by, where that is not 1, by their names."""
+        """The factors of the learning rate and the decay of parameters, where these are not 1, by their names."""
         found: dict[str, tuple[float, float]] = {}
         for layer in self.layers["TRAIN"]:
             for name, spec in zip(parameters_of(layer), layer.all("param"), strict=False):

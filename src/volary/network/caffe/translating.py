@@ -144,7 +144,7 @@ def _shares(message: CaffeMessage) -> dict[str, str]:
 
 
 def _outputs(losses: list[CaffeMessage], unread: list[str]) -> tuple[str, ...]:
-    """What losses are computed of, the main one first; without losses what nobody reads."""
+    """The edges that losses are computed of, the main one first; without losses those that nobody reads."""
     if losses:
         by_weight = sorted(losses, key=lambda loss: -(loss.all("loss_weight") or [1.0])[0])
         return tuple(dict.fromkeys(loss.all("bottom")[0] for loss in by_weight))

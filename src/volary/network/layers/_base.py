@@ -52,7 +52,7 @@ class LayerKind(ABC):
         """
 
     def prepared(self, *edges: Tensor) -> tuple[Tensor, ...]:
-        """What the module is called with, of the edges (batch, ...) that the layer reads."""
+        """The arguments that the module is called with, of the edges (batch, ...) that the layer reads."""
         return edges
 
     def fill(self, module: nn.Module) -> None:  # noqa: B027 - most kinds have no fillers

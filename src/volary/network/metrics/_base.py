@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric(ABC):
-    """What is measured of a model, as F1. Its fields are its settings.
+    """A figure that is measured of a model, as F1. Its fields are its settings.
 
     outputs: what it is of: scores of classes; positions, scores of classes for each position of a sequence; or values,
     as of a regression. higher_is_better: whether the model with the greater figure is the better one; None for what

@@ -1,1 +1,1 @@
-"""What layers compute where torch.nn has no module for it, and the sizes that windows leave."""
+"""Operations of layers for which torch.nn has no module, and the sizes that windows leave."""

@@ -52,5 +52,5 @@ class Network(ABC):
         return False
 
     def factors(self) -> Mapping[str, tuple[float, float]]:
-        """What the learning rate and the weight decay of parameters are multiplied by, where not 1, by their names."""
+        """The factors of the learning rate and the weight decay of parameters, where not 1, by their names."""
         return {}

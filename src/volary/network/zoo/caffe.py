@@ -32,7 +32,7 @@ class CaffeFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Caffe(Network):
-    """What the file's layers say, in training those of TRAIN, else those of TEST.
+    """Computes the layers of the file: in training those of TRAIN, else those of TEST.
 
     Its outputs are what its losses are computed of, without losses the blobs that no layer reads, before a softmax.
     """

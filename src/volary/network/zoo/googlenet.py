@@ -96,7 +96,7 @@ def _head(channels: int, height: int, width: int, classes: int) -> nn.Module:
 
 
 def _head_side(side: int) -> int:
-    """What an input of `side` pixels is after conv1, three poolings and the head's own."""
+    """Return the side of an input of `side` pixels after conv1, three poolings and the head's own."""
     from volary.network.blocks.sizes import after
 
     side = after(side, 7, 2, padding=3)

@@ -54,7 +54,7 @@ class LayerNetwork(Network):
 
     @property
     def graph(self) -> Graph:
-        """What the list means: named layers and edges."""
+        """The graph that the list describes: named layers and edges."""
         graph: Graph = vars(self)["_graph"]
         return graph
 

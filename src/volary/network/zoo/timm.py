@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TimmNetwork(Network):
-    """What `timm.create_model` makes for the channels and classes of the data; no weights are downloaded."""
+    """A network of `timm.create_model` for the channels and classes of the data; no weights are downloaded."""
 
     model: str  # its name, such as resnet26
     arguments: Any = field(default_factory=dict)  # more that timm's function takes, such as {drop_rate: 0.1}
@@ -26,7 +26,7 @@ class TimmNetwork(Network):
 
     @property
     def references(self) -> tuple[PackagedNetwork, ...]:
-        """What has to be installed."""
+        """The packages that have to be installed."""
         return (PackagedNetwork("timm", self.model),)
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:

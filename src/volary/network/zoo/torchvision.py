@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchvisionNetwork(Network):
-    """What `torchvision.models.get_model` makes for the classes of the data; no weights are downloaded."""
+    """A network of `torchvision.models.get_model` for the classes of the data; no weights are downloaded."""
 
     model: str  # its name, such as resnet18
     arguments: Any = field(default_factory=dict)  # more that torchvision's function takes, such as {dropout: 0.1}
@@ -26,7 +26,7 @@ class TorchvisionNetwork(Network):
 
     @property
     def references(self) -> tuple[PackagedNetwork, ...]:
-        """What has to be installed."""
+        """The packages that have to be installed."""
         return (PackagedNetwork("torchvision", self.model),)
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -97,7 +97,7 @@ def _view(reader: RunReader, first: int, last: int | None, most: int, rank: int 
 
 
 def _frame(view: StepView) -> dict[str, Any]:
-    """What is seen, and of how many points it is made: a point is a step of a worker."""
+    """The range that is shown, and of how many points it is made: a point is a step of a worker."""
     return {
         "first": view.first,
         "last": view.last,

@@ -61,7 +61,7 @@ def _lowered(reader: RunReader, shown: list[int]) -> float:
 
 
 def _warning(parameter: str, values: list[float | None], lowered: float) -> str:
-    """What the newest ratio means, if it is far from the rule."""
+    """Say what the newest ratio means, if it is far from the rule."""
     newest = next((value for value in reversed(values) if value is not None), None)
     if newest is None:
         return ""

@@ -54,7 +54,7 @@ def _ended(found: Account) -> Iterator[Wrong]:
 
 
 def _warning(events: Iterable[Event]) -> list[Wrong]:
-    """What workers and driver told; that a worker is slow holds until it is told otherwise, or another one is."""
+    """The warnings of workers and driver; of a slow worker the newest, until it is slow no more."""
     problems: dict[tuple[str, str], Wrong] = {}
     for event in events:
         if event.kind in ("slow", "not_slow"):

@@ -65,7 +65,7 @@ def _together(module: nn.Module, plan: Plan) -> list[list[LayerCut]]:
 
 
 def _saved_bytes(module: nn.Module, cuts: list[LayerCut], ranks: int) -> int:
-    """What the rank that holds most holds less by these cuts; a tensor that several share counts once."""
+    """The bytes that these cuts save on the rank that holds most; a tensor that several share counts once."""
     named, mesh = dict(named_parameters(module)), RankMesh(tensor=ranks)
     largest: dict[str, int] = {}
     for block, _ in (one for cut in cuts for one in blocks_of(module, cut, mesh)):

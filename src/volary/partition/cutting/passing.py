@@ -1,4 +1,4 @@
-"""What passes between the parts of a layer: each function and its gradient, over the group of the ranks that have them.
+"""Functions that pass values between the parts of a layer, each with its gradient, over the group of their ranks.
 
 `copied` and `added_up` are each other's gradients, and so are `gathered` and `own_part` (Shoeybi et al. 2019,
 arXiv:1909.08053, section 3): between them each rank computes with its part, outside of them all compute the same.

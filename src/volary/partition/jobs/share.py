@@ -1,4 +1,4 @@
-"""What a task does with its share of a batch, and what one does that sums a slice of all tasks' gradients."""
+"""The work of tasks: one learns from its share of a batch, one sums a slice of all tasks' gradients."""
 
 from __future__ import annotations
 

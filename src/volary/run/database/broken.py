@@ -30,7 +30,7 @@ def set_broken_aside(directory: RunDirectory) -> None:
 
 
 def _fault(path: Path) -> str:
-    """What is wrong with the database; empty if nothing is."""
+    """Say what is wrong with the database; empty if nothing is."""
     if not path.exists():
         return "was missing"
     if not path.is_file():

@@ -25,7 +25,7 @@ def share_of(cores: list[int], number: int, processes: int) -> list[int]:
 
 @contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """What is started meanwhile has these cores, where the system deals them out."""
+    """Give these cores to processes that start meanwhile, where the system assigns cores."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

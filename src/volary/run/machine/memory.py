@@ -77,7 +77,7 @@ def _left_on_machine(system: Path) -> int | None:
 
 
 def _left_in_groups(system: Path) -> Iterator[int]:
-    """What each control group leaves that this process is in and that has a limit; version 2, then 1."""
+    """The bytes that are left in each control group of this process that has a limit; version 2, then 1."""
     for root, names in (
         (system / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")),
         (system / "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")),

@@ -205,7 +205,7 @@ class SliceStore:
         return self._places[number].kept[snapshot].reading.again()
 
     def read_evaluated(self, number: int, snapshot: int) -> Reading:
-        """What is evaluated of a snapshot: the values, or their averages, where there are some. Raises KeyError."""
+        """Read what is evaluated of a snapshot: the values, or their averages, if there are some. Raises KeyError."""
         reading = self.read_kept(number, snapshot)
         if self._averages is None:
             return reading

@@ -90,7 +90,7 @@ def _opened(node: Node | None, choice: Choice | None) -> Node | None:
 
 
 def _drop_rivals(node: Node, name: str, override: Override, hint: Any) -> None:
-    """What the file says and the override supersedes: `epochs` by `steps`; another plug-in's settings by a new name."""
+    """Remove settings that the override supersedes: `epochs` by `steps`; another plug-in's settings by a new name."""
     entries: dict[str, Node] = node.value
     for field in fields(hint) if _is_section(hint) else ():
         if field.name == name and "instead_of" in field.metadata:

@@ -114,7 +114,7 @@ class Reader:
         return value if fits else self.refuse(node, path, in_words(hint) + in_quotes(hint, value))
 
     def _untyped(self, node: Node, path: str) -> Any:
-        """What code of the user's own is given, as it was written; of its numbers one thing is asked."""
+        """The arguments of the user's own code, as they were written; only its numbers are checked."""
         leaves = [(leaf, where) for leaf, where in node.leaves(path) if type(leaf.value) is int]
         beyond = [self.refuse(leaf, where, "a number") for leaf, where in leaves if not _is_of_64_bits(leaf.value)]
         return FAULT if beyond else node.plain()

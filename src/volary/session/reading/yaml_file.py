@@ -77,7 +77,7 @@ def parse(text: str, name: str, folder: Path, problems: Problems, numbered: bool
 
 
 def _in_words(error: Any) -> str:
-    """What the YAML reader found wrong, with the line where what it was reading begins."""
+    """The mistake that the YAML reader found, with the line where what it was reading begins."""
     problem, context, start = error.problem, error.context or "", error.context_mark
     if "found another document" in problem:
         return "a second document begins here; accepted: one session a file"

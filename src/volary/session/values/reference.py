@@ -103,7 +103,7 @@ class UserObject:
         return found
 
     def _guarded(self, load: Any) -> ModuleType:
-        """What `load` imports; whatever the user's code raises meanwhile becomes one sentence."""
+        """Import what `load` does; an exception of the user's code becomes one sentence."""
         try:
             module: ModuleType = load()
             return module

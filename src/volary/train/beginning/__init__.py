@@ -1,1 +1,1 @@
-"""What a run begins with, as its first checkpoint: weights of a file, or a snapshot of Caffe's."""
+"""Makes the first checkpoint of a run: weights of a file, or a snapshot of Caffe's."""

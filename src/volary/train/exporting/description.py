@@ -1,4 +1,4 @@
-"""What somebody who has the file alone has to know: classes, columns, shapes, and how inputs are prepared."""
+"""The description that goes with an exported file: classes, columns, shapes, and how inputs are prepared."""
 
 from __future__ import annotations
 

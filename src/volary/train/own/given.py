@@ -1,4 +1,4 @@
-"""What a user's own loop gives to be distributed, and what is refused: also what something else distributes already."""
+"""Checks what a user's own loop gives to be distributed; what something else distributes already is refused."""
 
 from __future__ import annotations
 

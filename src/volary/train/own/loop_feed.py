@@ -1,4 +1,4 @@
-"""What `worker.feed` returns: the batches of a user's own data, of which a worker has its share."""
+"""The feed that `worker.feed` returns: the batches of a user's own data, of which a worker has its share."""
 
 from __future__ import annotations
 

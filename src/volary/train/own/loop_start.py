@@ -1,4 +1,4 @@
-"""What a worker of a loop of one's own has when that loop begins."""
+"""The objects that a worker of a loop of one's own has when that loop begins."""
 
 from __future__ import annotations
 

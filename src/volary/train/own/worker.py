@@ -1,4 +1,4 @@
-"""What `volary.launch` hands to the function of people with a training loop of their own."""
+"""The worker that `volary.launch` hands to a function with a training loop of its own."""
 
 from __future__ import annotations
 

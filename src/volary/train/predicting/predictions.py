@@ -1,4 +1,4 @@
-"""What was predicted, in memory or in a file."""
+"""Predictions, in memory or in a file."""
 
 from __future__ import annotations
 

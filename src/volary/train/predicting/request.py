@@ -1,4 +1,4 @@
-"""What is asked of a prediction: plain values, which travel to workers."""
+"""The request for a prediction: plain values, which travel to workers."""
 
 from __future__ import annotations
 

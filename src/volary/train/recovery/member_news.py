@@ -1,4 +1,4 @@
-"""What the driver says of who still trains together: the pulse's thread hears it, the training thread acts on it."""
+"""News from the driver of who still trains together: the pulse's thread hears it, the training thread acts on it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What trying a session on a few samples says of its steps: the memory that a worker needs, and the time."""
+"""The findings of a trial on a few samples about a session's steps: the memory that a worker needs, and the time."""

@@ -1,4 +1,4 @@
-"""What a worker does in a step, counted from the network's layers: nothing is timed, so it is the same everywhere."""
+"""The work of a worker in a step, counted from the network's layers: nothing is timed, so it is the same everywhere."""
 
 from __future__ import annotations
 

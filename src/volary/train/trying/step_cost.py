@@ -1,4 +1,4 @@
-"""What a worker's step takes, from two passes over a few samples: both grow in proportion to the samples."""
+"""The cost of a worker's step, from two passes over a few samples: both grow in proportion to the samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a snapshot remembers of each parameter, in the words of torch's optimisers."""
+"""The optimiser's state of each parameter in a snapshot, in the words of torch's optimisers."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def loss(net: NetSource) -> Settings:
 
 
 def _divided_by(settings: CaffeMessage) -> str:
-    """What a loss is divided by; the older field holds where the newer one is not there."""
+    """The number that a loss is divided by; the older field holds where the newer one is not there."""
     if "normalization" not in settings and "normalize" in settings:
         return "VALID" if settings.one("normalize") else "BATCH_SIZE"
     return str(settings.one("normalization"))

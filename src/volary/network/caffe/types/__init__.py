@@ -1,1 +1,1 @@
-"""What each of Caffe's layer types is in a graph: the kind of layer, and where its blobs go."""
+"""The translation of each of Caffe's layer types to a graph: the kind of layer, and where its blobs go."""

@@ -42,7 +42,7 @@ class CaffeLayer:
 
 @dataclass(frozen=True)
 class Translated:
-    """What a layer becomes: a kind of the graph's layers.
+    """The translation of a layer: a kind of the graph's layers.
 
     statistics: its blobs are those of batch norm: sums of means and variances, and what they are divided by.
     transposed: its first blob is the transpose of the parameter.

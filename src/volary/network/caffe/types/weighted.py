@@ -80,7 +80,7 @@ def scale(layer: CaffeLayer) -> Translated:
 
 
 def bias(layer: CaffeLayer) -> Translated:
-    """What is added to each channel; or it is a second blob."""
+    """Translate a layer that adds values to each channel, its own or those of a second blob."""
     settings = layer.settings("bias_param")
     kind = BiasLayer(axis=settings.one("axis"), axes=settings.one("num_axes"), filler=filler(settings, "filler"))
     return Translated(kind)

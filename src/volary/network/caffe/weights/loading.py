@@ -81,7 +81,7 @@ def values_as(blob: Blob, parameter: Tensor, *, transposed: bool) -> Tensor:
 
 
 def _targets(one: NamedTranslation) -> tuple[str, ...]:
-    """What a layer's blobs are written to: parameters, or the buffers of batch norm."""
+    """The tensors that a layer's blobs are written to: parameters, or the buffers of batch norm."""
     return STATISTICS if one.translated.statistics else parameters_of(one.message)
 
 

@@ -169,7 +169,7 @@ class _Line:
         return ""
 
     def expression(self) -> str:
-        """What the layer computes of its inputs."""
+        """The expression by which the layer computes its outputs."""
         if (plain := self._plain()) is not None:
             return plain
         if isinstance(self._kind, LinearLayer):

@@ -1,1 +1,1 @@
-"""What evaluations leave beside curves: pictures and texts."""
+"""The results of evaluations beside curves: pictures and texts."""

@@ -1,4 +1,4 @@
-"""What a network of symbols has written, evaluation by evaluation."""
+"""The texts that a network of symbols has written, evaluation by evaluation."""
 
 from __future__ import annotations
 

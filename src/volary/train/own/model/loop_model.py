@@ -72,7 +72,7 @@ class LoopModel:
 
     @property
     def cut(self) -> CutModel | None:
-        """What workers that hold parts of the model do because of it; None: each has all."""
+        """The handling of a model of which workers hold parts; None: each has all."""
         return self._now.cut
 
     @property

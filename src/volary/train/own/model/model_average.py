@@ -33,7 +33,7 @@ class AveragedModel(Protocol):
 
 
 class ModelAverage:
-    """What `worker.average` returns: the same on all workers, as their weights are whenever some enter it.
+    """The average that `worker.average` returns: the same on all workers, as their weights are whenever some enter it.
 
     The first weights enter whole; of later ones `1 - decay` beside `decay` of the average. Buffers are not averaged.
     """

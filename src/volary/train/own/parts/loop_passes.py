@@ -68,7 +68,7 @@ class LoopPasses:
         return self.recorder.waiting()
 
     def through(self, module: nn.Module, x: Tensor) -> Tensor:
-        """What a part of the model makes of `x`, of any shape."""
+        """Return the output of a part of the model for `x`, of any shape."""
         self.recorder.enter("forward")
         y: Tensor = module(x)
         return y

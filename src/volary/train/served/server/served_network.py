@@ -1,4 +1,4 @@
-"""What servers keep of a run's network: a session's, or that of a user's own loop, which its first worker writes."""
+"""The part of a network that servers keep: a session's, or that of a user's own loop, which its first worker writes."""
 
 from __future__ import annotations
 

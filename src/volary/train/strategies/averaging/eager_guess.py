@@ -35,7 +35,7 @@ class EagerGuess:
         self._part = part
 
     def guess(self, name: str, scale: float) -> Tensor:
-        """What the sum is taken to be, scaled, (...)."""
+        """The estimate of the sum, scaled, (...)."""
         return torch.add(self._others[name], self._part[name], alpha=scale)
 
     def arrive(self, name: str, agreed: Tensor, scale: float) -> None:
@@ -43,7 +43,7 @@ class EagerGuess:
         torch.sub(agreed, self._part.pop(name), out=self._others[name]).mul_(scale)
 
     def state(self) -> dict[str, Any]:
-        """What others have changed, when nothing is under way."""
+        """The changes of others, when nothing is under way."""
         return self._others
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -177,7 +177,7 @@ class FragmentedSteps(Voting):
         return {name: one for fragment in self._fragments for name, one in fragment.since.items()}
 
     def _guesses(self) -> dict[str, Any]:
-        """What this worker alone takes all to have, and its outer rule's state."""
+        """This worker's own estimate of the values that all have, and its outer rule's state."""
         others = {name: one for each in self._fragments if each.guess for name, one in each.guess.state().items()}
         return {"since": self._since(), "others": others, "outer": self._outer.state()}
 

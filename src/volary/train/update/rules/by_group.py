@@ -1,4 +1,4 @@
-"""What optimisers of our own have in common: the step that torch's optimisers have."""
+"""The common part of Volary's own optimisers: the step that torch's optimisers have."""
 
 from __future__ import annotations
 
