@@ -38,8 +38,8 @@ from volary.server.roster.roster import Roster
 from volary.session.script import Script
 from volary.session.spec import Checkpoint
 from volary.train.member.process import Membership
-from volary.train.own.loop_start import LoopStart
 from volary.train.own.served.loop import ServedLoop
+from volary.train.own.served.loop_start import LoopStart
 from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.served.server.serve import serve

@@ -50,9 +50,9 @@ from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.model import build_model
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.loop_feed import LoopFeed
-from volary.train.own.loop_start import LoopStart
 from volary.train.own.model.share import Share
 from volary.train.own.served.loop import ServedLoop
+from volary.train.own.served.loop_start import LoopStart
 from volary.train.own.served.model import ServedModel
 from volary.train.own.served.portions import LoopPortions
 from volary.train.own.served.position import RosterPosition

@@ -21,7 +21,7 @@ from volary.train.worker.over_servers import ServedWorker, network_facts
 
 if TYPE_CHECKING:
     from volary.train.member.process import Membership
-    from volary.train.own.loop_start import LoopStart
+    from volary.train.own.served.loop_start import LoopStart
     from volary.train.own.served.model import ServedModel
     from volary.train.own.served.portions import LoopPortions
     from volary.train.own.served.turns import Distributing

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.train.coordinator import Outcome
-    from volary.train.own.loop_start import LoopStart
+    from volary.train.own.served.loop_start import LoopStart
     from volary.train.own.served.steps import ServedSteps
 
 

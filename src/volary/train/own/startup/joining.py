@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from volary.comm.groups.group import cut
 from volary.errors import Stopped
 from volary.train.device import device_of
-from volary.train.own.loop_start import LoopStart
 from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
+from volary.train.own.served.loop_start import LoopStart
 from volary.train.own.startup.written_files import watched
 from volary.train.own.worker import Worker
 from volary.train.worker.connect import joined, server_beside
