@@ -590,7 +590,8 @@ def test_one_place_writes_the_files_of_a_checkpoint_one_makes_the_row_of_a_step_
 
 PUT_TOGETHER = (  # in `train`: what makes a worker of a session or of a user's loop; what its steps do is elsewhere
     *("worker", "own/startup/joining.py", "own/loop_backend.py", "own/replicated_loop.py"),
-    *("own/served/loop.py", "own/served/joining.py", "own/served/model.py", "own/model/distribution.py"),
+    *("own/served/loop_start.py", "own/served/loop.py", "own/served/joining.py", "own/served/model.py"),
+    "own/model/distribution.py",
 )
 MOST_LINES_TO_PUT_TOGETHER = 3200
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AfterBackward(Exchanging):
-    """See `volary.train.replica.Voting`."""
+    """A `volary.train.replica.Voting` that waits for all sums, and then updates all parameters."""
 
     contribution: ContributionBuffers[PushedGradients]
 
