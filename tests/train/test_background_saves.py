@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,8 @@ import safetensors.torch
 import torch
 from torch.distributed import HashStore
 
+from train._training import session
+from train.test_freezing import staged
 from volary.run.checkpoint_files.store import ADDRESS
 from volary.run.checkpoints import MANIFEST, Checkpoints
 from volary.train.member.bulletin import BoardBulletin
@@ -199,6 +203,38 @@ def test_copies_of_a_state_are_in_memory_that_the_next_save_uses_again():
     assert found["tied"][0].data_ptr() == found["tied"][1].data_ptr()
     assert (found["words"]["lr"], found["words"][5], found["words"]["none"].shape) == (0.1, "five", (0,))
     assert (found["words"]["half"].tolist(), found["flags"].tolist()) == ([1, 1, 1], [True, False])
+
+
+@pytest.mark.skipif(not hasattr(resource, "RUSAGE_THREAD"), reason="the system counts no thread's page faults")
+def test_memory_that_was_prepared_is_what_the_first_copy_goes_to_without_a_page_that_is_new():
+    state = {"large": torch.ones(40 << 18), "small": [torch.ones(1000) for _ in range(9)]}
+    memory = HeldMemory()
+    memory.reserve(state)
+    prepared = memory.size_bytes
+    memory.touch(lambda: False)
+    memory.begin()
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    found = memory.copy(state)
+    faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+    assert (memory.size_bytes, found["large"].sum().item()) == (prepared, 40 << 18)
+    assert faults < (40 << 20) // mmap.PAGESIZE / 10, faults
+
+
+def test_save_that_comes_while_memory_is_prepared_ends_that_and_is_written(ranks):
+    parts = CheckpointParts(lambda: {"buffers": ranks.weights}, tuple)
+    ranks.all(lambda one: one.prepare(parts))
+    ranks.save(20)
+    assert ranks.settle() == ["", ""]
+    assert ranks.there.verify(20).step == 20
+
+
+@pytest.mark.parametrize("every, prepares", [("3 steps", True), ("30 steps", False), ("never", False)])
+def test_memory_is_prepared_where_a_save_is_to_come_before_the_last_step(every, prepares, tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setattr(HeldMemory, "touch", lambda memory, enough: found.append(memory.size_bytes))
+    settings = {"train": {"steps": 6}, "checkpoint": {"every": every}, "evaluate": {"every": "never"}}
+    staged(0, 1, session("Deep", strategy={}, **settings), str(tmp_path / "checkpoints"))
+    assert bool(found) == prepares
 
 
 def test_a_state_that_cannot_be_written_ends_training_and_not_the_thread(tmp_path):

@@ -117,6 +117,10 @@ class Saver(Protocol):
         """The newest checkpoint of this attempt, in words; once what is being written counts, or has failed."""
         ...
 
+    def prepare(self) -> None:
+        """A save is to be expected: take the memory that it needs, beside the steps before it. Changes nothing."""
+        ...
+
     def save(self, metric: float | None, *, last: bool = False) -> None:
         """Write the checkpoint of this step. metric: of the evaluation at this step, if it was the best so far.
 

@@ -47,6 +47,7 @@ class Lockstep:
     compare: Callable[[int], None] | None
     outcome: Outcome = "finished"
     thawed: bool = False
+    _learnt: int = 0  # contributions of this attempt
     _better: bool = False
     _steps: int = -1  # steps of the run before the newest contribution; -1: there was none
 
@@ -72,6 +73,7 @@ class Lockstep:
             yield learning.task()
             self.histograms.end()
             ending = yield from self._due()
+            self._prepare_save()
         self.rank.replica.finish()
 
     @property
@@ -126,6 +128,16 @@ class Lockstep:
         if ending and not (last or exhausted):
             self.outcome = "stopped"
         return ending or thaws
+
+    def _prepare_save(self) -> None:
+        """After the second step, when optimisers have all their state, if a save is to come before the last step."""
+        self._learnt += 1
+        if self._learnt != 2:
+            return
+        session, data = self.rank.session, self.rank.data
+        saves = [session.checkpoint.every, *([session.evaluate.every] if session.checkpoint.keep_best else [])]
+        if any(period.ends_within(data.feed.step, data.steps - 1, data.steps_per_epoch) for period in saves):
+            self.saver.prepare()
 
     def _do_what_is_asked(self) -> bool:
         """Do it; the same on every rank. Whether a checkpoint follows: a resumed run is to begin with what changed."""

@@ -23,7 +23,7 @@ from volary.train.state.rank_state import PARAMETERS, RESIDUALS, rank_file, rank
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.stateful import CheckpointParts
-from volary.train.state.weights import WEIGHTS, SavedWeights, load_weights, weights_content
+from volary.train.state.weights import WEIGHTS, SavedWeights, load_weights, weights_content, weights_of
 from volary.train.strategies.strategy_state import StrategyState
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ class LoopCheckpoints:
         self._place = LoopPlace()
         self._strategies: list[StrategyState] = []
         self._names: list[str] | None = None  # as worker.restore was given them
+        self._expected: Mapping[str, Any] = {}  # what it was given
         self._checked: set[str] = set()
         self._told = False  # that nothing is kept
         self._asked = False  # whether epochs are counted
@@ -186,7 +187,7 @@ class LoopCheckpoints:
 
     def restore(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Load the newest checkpoint of the run into what is named; see `Worker.restore`. Raises what that raises."""
-        self._names = sorted(named)
+        self._names, self._expected = sorted(named), named
         if self._saved is None:
             return dict(named)
         saved = self._saved
@@ -241,6 +242,17 @@ class LoopCheckpoints:
         cut = self._cut(named.values())
         files = partial(cut.files, named, self._saver.rank) if cut is not None else tuple
         self._write(self._saver, states, {"own": kept, PARAMETERS: replicas}, files)
+
+    def expected(self, *, updates_locally: bool) -> CheckpointParts:
+        """What is largest of the checkpoints that this worker is going to write, as it is now."""
+        given = self._expected.values()
+        weights = [weights_of(one) for one in given if isinstance(one, nn.Module)]
+        updated = [
+            dict(one.state) for one in given if isinstance(one, Optimizer)
+        ]  # not as saved: that may be a call of all
+        return CheckpointParts(
+            lambda: {"own": updated if updates_locally else []}, lambda: [(SHARED, StateContent([weights, updated]))]
+        )
 
     def _cut(self, values: Iterable[Any]) -> CutModel | None:
         """The model that workers hold parts of, if it or an optimiser of it is among `values`."""

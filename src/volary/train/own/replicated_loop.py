@@ -229,6 +229,11 @@ class ReplicatedLoop:
         if self._saver is not None:
             self._saver.finish()
 
+    def _prepare_save(self) -> None:
+        if self._saver is not None:
+            updates_locally = any(model.period.updates for model in self._models)
+            self._saver.prepare(self.checkpoints.expected(updates_locally=updates_locally))
+
     @property
     def _replicas_differ(self) -> bool:
         return self.size > 1 and not self._script.strategy.consistency.equal
@@ -288,8 +293,16 @@ class ReplicatedLoop:
         one.restore_rank(self.checkpoints.replica(len(self._models)))
         self._models.append(one)
         if self._hooks is None:
-            periods = {"compare": self._script.compare_replicas, "look": self._script.histograms}
-            steps = LoopSteps(self._models, self._group, self._share, self._recorder, self._first, **periods)
+            steps = LoopSteps(
+                self._models,
+                self._group,
+                self._share,
+                self._recorder,
+                self._first,
+                compare=self._script.compare_replicas,
+                look=self._script.histograms,
+                second=self._prepare_save,
+            )
             self._hooks = OptimizerHooks(self._models, lambda: steps, self._recorder, strict=self.size > 1)
 
 

@@ -12,11 +12,12 @@ from torch import Tensor
 from volary.run.machine.memory import FITS, available_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from volary.run.content import Content
 
 _BLOCK_BYTES = 16 << 20  # taken from the system at once, unless a tensor needs more
+_TOUCHED_BYTES = 4 << 20  # between two looks at whether it is enough
 _ALIGNED = 64
 
 
@@ -25,8 +26,13 @@ class TensorContent(Protocol):
 
     def __call__(self, file: Any) -> object: ...
 
-    def held(self, memory: HeldMemory) -> Content:
-        """The same content of the values as they are now. Raises MemoryError."""
+    @property
+    def state(self) -> Any:
+        """What is written: plain values, tensors and containers of these."""
+        ...
+
+    def of(self, state: Any) -> Content:
+        """The same file of another state."""
         ...
 
 
@@ -35,7 +41,13 @@ Savable = bytes | TensorContent
 
 def held(content: Savable, memory: HeldMemory) -> Content:
     """The content as it is now, however its tensors change. Raises MemoryError, see `HeldMemory`."""
-    return content if isinstance(content, bytes) else content.held(memory)
+    return content if isinstance(content, bytes) else content.of(memory.copy(content.state))
+
+
+def reserve(content: Savable, memory: HeldMemory) -> None:
+    """Have the memory that `held` will need for this content. Raises MemoryError, see `HeldMemory`."""
+    if not isinstance(content, bytes):
+        memory.reserve(content.state)
 
 
 class HeldMemory:
@@ -48,11 +60,25 @@ class HeldMemory:
         self.size_bytes = 0
         self._available = available
         self._blocks: list[mmap.mmap] = []
-        self._at = (0, 0)  # the block that is next, and where in it
+        self._used: list[int] = []  # of each block, from its start
 
     def begin(self) -> None:
         """A save begins: nobody needs the copies of the one before."""
-        self._at = (0, 0)
+        self._used = [0] * len(self._blocks)
+
+    def reserve(self, state: Any) -> None:
+        """Take what a copy of the state will need, as `copy` does, and copy nothing."""
+        for tensor in _by_place(state).values():
+            self._room(tensor.nbytes)
+
+    def touch(self, enough: Callable[[], bool]) -> None:
+        """Have the system give all pages of what was taken, until that is enough."""
+        for block in self._blocks:
+            pages = torch.frombuffer(block, dtype=torch.uint8)
+            for start in range(0, len(block), _TOUCHED_BYTES):
+                if enough():
+                    return
+                pages[start : start + _TOUCHED_BYTES : mmap.PAGESIZE] = 0
 
     def copy(self, state: Any) -> Any:
         """A copy of plain values, tensors and containers of these; tensors are on the CPU, in this object's memory.
@@ -60,15 +86,9 @@ class HeldMemory:
         Tensors that are the same values still are. Raises MemoryError if it would take more than most of what is
         available.
         """
-        found: list[Tensor] = []
-        _find(state, found)
-        by_place: dict[Any, Tensor] = {}
-        copies: dict[int, Any] = {}
-        for tensor in found:
-            place = (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
-            if place not in by_place:
-                by_place[place] = self._copy(tensor.detach())
-            copies[id(tensor)] = by_place[place]
+        found = _by_place(state)
+        by_place = {place: self._copy(tensor.detach()) for place, tensor in found.items()}
+        copies: dict[int, Any] = {id(tensor): by_place[_place(tensor)] for tensor in _tensors(state)}
         return copy.deepcopy(state, copies)
 
     def _copy(self, values: Tensor) -> Tensor:
@@ -78,12 +98,12 @@ class HeldMemory:
         return flat.as_strided(like.shape, like.stride()).copy_(values)
 
     def _room(self, size: int) -> tuple[mmap.mmap, int]:
-        number, start = self._at
-        while number < len(self._blocks) and start + size > len(self._blocks[number]):
-            number, start = number + 1, 0
-        if number == len(self._blocks):
+        fitting = (number for number, used in enumerate(self._used) if used + size <= len(self._blocks[number]))
+        if (number := next(fitting, None)) is None:
             self._take(max(size, _BLOCK_BYTES))
-        self._at = number, -(-(start + size) // _ALIGNED) * _ALIGNED
+            number = len(self._blocks) - 1
+        start = self._used[number]
+        self._used[number] = -(-(start + size) // _ALIGNED) * _ALIGNED
         return self._blocks[number], start
 
     def _take(self, size: int) -> None:
@@ -97,16 +117,26 @@ class HeldMemory:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             block.madvise(mmap.MADV_HUGEPAGE)
         self._blocks.append(block)
+        self._used.append(0)
         self.size_bytes += size
 
 
-def _find(state: Any, found: list[Tensor]) -> None:
+def _by_place(state: Any) -> dict[Any, Tensor]:
+    """The tensors of a state, those that are the same values once."""
+    found: dict[Any, Tensor] = {}
+    for tensor in _tensors(state):
+        found.setdefault(_place(tensor), tensor)
+    return found
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _tensors(state: Any) -> Iterator[Tensor]:
     """All dense tensors of a state, but for empty ones."""
-    if isinstance(state, dict):
-        for one in state.values():
-            _find(one, found)
-    elif isinstance(state, list | tuple):
-        for one in state:
-            _find(one, found)
+    if isinstance(state, dict | list | tuple):
+        for one in state.values() if isinstance(state, dict) else state:
+            yield from _tensors(one)
     elif type(state) is Tensor and state.layout == torch.strided and state.numel() and not state.is_quantized:
-        found.append(state)
+        yield state

@@ -17,8 +17,6 @@ from volary.run.labels import header_bytes
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.train.state.held import HeldMemory
-
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 
@@ -32,10 +30,12 @@ class SafetensorsContent:
     def __call__(self, file: Any) -> None:
         write_safetensors(file, self.tensors, self.metadata)
 
-    def held(self, memory: HeldMemory) -> SafetensorsContent:
-        return SafetensorsContent(
-            memory.copy({name: one.detach() for name, one in self.tensors.items()}), self.metadata
-        )
+    @property
+    def state(self) -> dict[str, Tensor]:
+        return {name: one.detach() for name, one in self.tensors.items()}
+
+    def of(self, state: Mapping[str, Tensor]) -> SafetensorsContent:
+        return SafetensorsContent(state, self.metadata)
 
 
 def write_safetensors(file: Any, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

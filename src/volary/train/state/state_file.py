@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from volary.errors import RunError
 from volary.run.content import whole
-
-if TYPE_CHECKING:
-    from volary.train.state.held import HeldMemory
 
 
 @dataclass(frozen=True)
@@ -25,8 +22,8 @@ class StateContent:
     def __call__(self, file: Any) -> None:
         torch.save(self.state, file)
 
-    def held(self, memory: HeldMemory) -> StateContent:
-        return StateContent(memory.copy(self.state))
+    def of(self, state: Any) -> StateContent:
+        return StateContent(state)
 
 
 def packed(state: Any) -> bytes:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from volary.train.state.committing import Committing
-from volary.train.state.held import HeldMemory, held
+from volary.train.state.held import HeldMemory, held, reserve
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin
@@ -33,12 +33,25 @@ class BackgroundSaves:
     def __init__(self, drafts: Drafts, board: Bulletin, recorder: Recorder, ended: Callable[[int, str], None]) -> None:
         self._drafts, self._board, self._recorder, self._ended = drafts, board, recorder, ended
         self._memory = HeldMemory()
+        self._touching, self._touched = threading.Thread(), threading.Event()
         self._begun = 0
         self._newest: _Save | None = None
+
+    def prepare(self, files: Iterator[tuple[str, Savable]]) -> None:
+        """Take the memory that copies of such files need, beside the steps; what there is none for is left."""
+        try:
+            for _, content in files:
+                reserve(content, self._memory)
+        except MemoryError:
+            self._memory = HeldMemory()
+            return
+        self._touching = threading.Thread(target=self._touch, args=(self._memory,), name="checkpoints", daemon=True)
+        self._touching.start()
 
     def hold(self, files: Iterator[tuple[str, Savable]]) -> list[tuple[str, Content]] | None:
         """Copies of these files as they are now, by name; None if there is no memory for them."""
         self.wait()
+        self._end_touching()
         self._memory.begin()
         try:
             return [(name, held(content, self._memory)) for name, content in files]
@@ -61,6 +74,7 @@ class BackgroundSaves:
 
     def finish(self) -> None:
         """The run ends: let the save under way come to its end, for a while; then it never counts."""
+        self._end_touching()
         at_most = threading.Event()
         timer = threading.Timer(FINISH_S, at_most.set)
         timer.daemon = True
@@ -78,6 +92,15 @@ class BackgroundSaves:
         if save.error is not None:
             raise save.error
         return save.failure
+
+    def _touch(self, memory: HeldMemory) -> None:
+        _be_nice()
+        memory.touch(self._touched.is_set)
+
+    def _end_touching(self) -> None:
+        self._touched.set()
+        if self._touching.ident is not None:
+            self._touching.join()
 
     def _carry(self, save: _Save, step: int, files: list[tuple[str, Content]], metric: float | None) -> None:
         _be_nice()

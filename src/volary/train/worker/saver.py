@@ -91,6 +91,10 @@ class GroupSaver:
         """As `settle`, of this rank alone, which only writes together with the others."""
         return self._background.wait()
 
+    def prepare(self, parts: CheckpointParts) -> None:
+        """Take the memory that a save of these parts needs, beside the steps that come before it."""
+        self._background.prepare(rank_files(self.rank, parts, first=self._group.leads))
+
     def save(self, parts: CheckpointParts, metric: float | None = None, *, last: bool = False) -> None:
         """Write the checkpoint of this step; see `volary.train.coordinator.Saver`. A collective call.
 

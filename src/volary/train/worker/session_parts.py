@@ -85,11 +85,14 @@ class SessionParts:
         self._saver.finish()
         return f"step {self._saver.saved}" if self._saver.saved else "none yet"
 
+    def prepare(self) -> None:
+        self._saver.prepare(self._of_this_rank)
+
     def save(self, metric: float | None, *, last: bool = False) -> None:
         if self._recorder.step == self._saver.begun and not (last and self._saver.settle()):
             return
         self._recorder.begin_save()
-        self._saver.save(CheckpointParts(self._rank_state, self._alike, self._kept), metric, last=last)
+        self._saver.save(self._of_this_rank, metric, last=last)
 
     def finish(self) -> None:
         self._saver.finish()
@@ -126,6 +129,10 @@ class SessionParts:
         self._saver.begun = self._saver.saved = posted_by_first["saved"]
         self._recorder.go_on_from(posted_by_first["step"])
         return _agreed(posted_by_first["due"])
+
+    @property
+    def _of_this_rank(self) -> CheckpointParts:
+        return CheckpointParts(self._rank_state, self._alike, self._kept)
 
     def _parts_states(self) -> dict[str, Any]:
         return {name: part.state() for name, part in self._parts.items()}

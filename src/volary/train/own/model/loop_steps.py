@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +28,7 @@ class LoopSteps:
 
     Steps of the run are those of the first optimiser that steps; another takes over if it steps twice without it.
     first: looks at the first of them. compare: how often replicas are compared. look: how often rank 0 looks at
-    weights, gradients and updates.
+    weights, gradients and updates. second: called after the second of this attempt: optimisers have all their state.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class LoopSteps:
         *,
         compare: Period,
         look: Period,
+        second: Callable[[], object],
     ) -> None:
+        self._second, self._count = second, 0
         self._compare, self._look = compare, look
         self._histograms = LoopHistograms(models, recorder) if group.leads else None
         self._models, self._share, self._recorder = models, share, recorder
@@ -70,6 +72,9 @@ class LoopSteps:
             return
         for model in self._models if self._ends(self._compare, self._recorder.step) else ():
             model.compare(self._recorder.step)
+        self._count += 1
+        if self._count == 2:
+            self._second()
         if any(model.agreement.ending for model in models):
             raise Stopped("the run was asked to end after this step")
 
