@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.data.stored import Stored, fetch
+from volary.data.stored import Stored
 from volary.errors import CorruptSample
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ class Skipping:
 
     def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of those of `indices` that can be read, in their order."""
-        return self._those_of(indices, lambda wanted: fetch(self.samples, wanted, epoch))
+        if (stored := self._stored) is None:
+            return self._those_of(indices, self.samples.fetch)
+        return self._those_of(indices, lambda wanted: stored.fetch(wanted, epoch))
 
     def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
         """The same as they were decoded, if the samples are stored."""

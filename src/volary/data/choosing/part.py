@@ -10,7 +10,7 @@ from torch import Tensor
 
 from volary.data.batching.padding import lengths_of
 from volary.data.remarks import remarks_of
-from volary.data.stored import Stored, fetch
+from volary.data.stored import Stored
 from volary.errors import CorruptSample
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ class DataPart:
         return self._stored is not None and self._stored.prefetch(self.numbers[indices], epoch)
 
     def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
-        return self._numbered(lambda wanted: fetch(self.whole, wanted, epoch), indices)
+        if (stored := self._stored) is None:
+            return self._numbered(self.whole.fetch, indices)
+        return self._numbered(lambda wanted: stored.fetch(wanted, epoch), indices)
 
     def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
         if self._stored is None:

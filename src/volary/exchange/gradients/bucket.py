@@ -35,10 +35,10 @@ class ParameterGate:
 class ParameterSlot:
     """One parameter's place in a bucket: `view` for what it contributes, `agreed` for what comes back, in its shape.
 
-    start: the place of its first value in the bucket. chunks: what its values travel in. left: backward passes of
-    this step that have not reached it yet. users: how many ranks had a gradient for it, once that is agreed.
-    written: its layer wrote this pass's gradient in place, on top of earlier passes'. alone: so it was in the last
-    step, and nothing was added to it. departed: its chunks left while backward wrote them.
+    start, end: the places of its values in the bucket. chunks: what its values travel in. left: backward passes of this
+    step that have not reached it yet. users: how many ranks had a gradient for it, once that is agreed. written: its
+    layer wrote this pass's gradient in place, on top of earlier passes'. alone: so it was in the last step, and nothing
+    was added to it. departed: its chunks left while backward wrote them.
     """
 
     __slots__ = (
@@ -46,6 +46,7 @@ class ParameterSlot:
         "alone",
         "chunks",
         "departed",
+        "end",
         "gate",
         "left",
         "name",
@@ -59,7 +60,7 @@ class ParameterSlot:
 
     def __init__(self, name: str, number: int, parameter: Parameter, view: Tensor, agreed: Tensor, start: int) -> None:
         self.name, self.number, self.parameter, self.view, self.agreed = name, number, parameter, view, agreed
-        self.start = start
+        self.start, self.end = start, start + view.numel()
         self.chunks: list[Chunk] = []
         self.gate = ParameterGate(name)
         self.left = self.users = 0

@@ -165,9 +165,7 @@ class Gradients(Buckets):
         """One parameter's values in `chunk` are final, written where they travel from."""
         chunk.unfilled -= 1
         if not chunk.unfilled:
-            chunk.bucket.begin()
-            self._take_together()
-            self.ready(chunk)
+            self._whole(chunk)
 
     def form_one_by_one(self) -> None:
         """A reader of what is formed of factors reads each chunk before the next: they share memory in the cache."""
@@ -230,13 +228,20 @@ class Gradients(Buckets):
                 return
             parameter.grad, slot.left = None, 0
             together.append((slot, gradient))
-            if len(together) == MOST_TOGETHER:
+            chunk.unfilled -= 1
+            if not chunk.unfilled:
+                self._whole(chunk)
+            elif len(together) == MOST_TOGETHER:
                 self._take_together()
-            self.part_written(chunk)
 
         return small_arrived
 
-    @torch.no_grad()
+    def _whole(self, chunk: Chunk) -> None:
+        """All values of a chunk are final: it leaves."""
+        chunk.bucket.begin()
+        self._take_together()
+        self.ready(chunk)
+
     def _take_together(self) -> None:
         """Move small gradients into their slots, in one call for all. Each has had its earlier passes."""
         if not self._together:
@@ -244,15 +249,16 @@ class Gradients(Buckets):
         slots, gradients = (list(one) for one in zip(*self._together, strict=True))
         self._together.clear()
         views, weight = [slot.view for slot in slots], self.weight()
-        if not weight:  # without anything that counts: whatever was computed, NaN too
-            if self.passes == 1:
-                torch._foreach_zero_(views)
-        elif self.passes > 1:
-            torch._foreach_add_(views, gradients, alpha=weight)
-        else:
-            torch._foreach_copy_(views, gradients)
-            for values in _in_one_piece(slots) if weight != 1.0 else ():
-                values.mul_(weight)
+        with torch.no_grad():
+            if not weight:  # without anything that counts: whatever was computed, NaN too
+                if self.passes == 1:
+                    torch._foreach_zero_(views)
+            elif self.passes > 1:
+                torch._foreach_add_(views, gradients, alpha=weight)
+            else:
+                torch._foreach_copy_(views, gradients)
+                for values in _in_one_piece(slots) if weight != 1.0 else ():
+                    values.mul_(weight)
 
     def _expect(self, slot: ParameterSlot) -> None:
         if slot.left == 0:
@@ -312,7 +318,7 @@ def _in_one_piece(slots: Sequence[ParameterSlot]) -> Iterator[Tensor]:
         if slot.start != end or slot.chunks[0] is not first.chunks[0]:
             yield first.chunks[0].bucket.contribution[first.start : end]
             first = slot
-        end = slot.start + slot.view.numel()
+        end = slot.end
     yield first.chunks[0].bucket.contribution[first.start : end]
 
 

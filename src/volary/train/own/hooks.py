@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from volary.errors import BadInput
 from volary.exchange.gradients.accumulation_hooks import before_bucket
 from volary.train.own.given import refuse_wrapped
+from volary.train.own.model.contents import ids_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -68,7 +69,7 @@ class OptimizerHooks(Generic[Hooked]):
         self, models: Sequence[Hooked], steps: Callable[[], HookedSteps[Hooked]], recorder: Recorder, *, strict: bool
     ) -> None:
         self._models, self._steps, self._recorder, self._strict = models, steps, recorder, strict
-        self._under_way: list[Optimizer] = []  # an optimiser may call another's step
+        self._under_way: list[tuple[Optimizer, list[Hooked]]] = []  # an optimiser may call another's step
         self._stepped = False
         self._hooks = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
 
@@ -79,13 +80,14 @@ class OptimizerHooks(Generic[Hooked]):
 
     def _of(self, optimizer: Optimizer) -> list[Hooked]:
         """The models that it updates. Raises BadInput if it has parameters beside theirs."""
-        parameters = {id(one): one for group in optimizer.param_groups for one in group["params"]}
-        found = [model for model in self._models if not model.contents.ids.isdisjoint(parameters)]
-        strange: Set[int] = parameters.keys() if found and self._strict else set()
+        held = ids_of(optimizer)
+        found = [model for model in self._models if not model.contents.ids.isdisjoint(held)]
+        strange = held if found and self._strict else set()
         for model in found:
             strange = strange - model.contents.ids
         if strange:
-            shape = next(tuple(one.shape) for number, one in parameters.items() if number in strange)
+            parameters = (one for group in optimizer.param_groups for one in group["params"])
+            shape = next(tuple(one.shape) for one in parameters if id(one) in strange)
             raise BadInput(
                 f"{type(optimizer).__name__} holds a parameter of shape {shape} that no distributed model has, so that "
                 "workers would not agree on it; accepted: parameters of models that worker.distribute was given, each "
@@ -107,20 +109,22 @@ class OptimizerHooks(Generic[Hooked]):
             refuse_wrapped({number for model in self._models for number in model.contents.ids})
         self._done_with(optimizer)  # with a step that has raised
         self._steps().before(optimizer, models, closing=closure is not None, top_level=not self._under_way)
-        self._under_way.append(optimizer)
+        self._under_way.append((optimizer, models))
         self._recorder.enter("optimizer")
         if closure is None:
             return None
         return (optimizer, lambda: self._steps().whole_loss(closure(), models)), {}
 
     def _after(self, optimizer: Optimizer, _arguments: tuple[Any, ...], _named: dict[str, Any]) -> None:
-        if models := self._of(optimizer):
-            self._done_with(optimizer)
+        if models := self._done_with(optimizer):
             self._steps().after(optimizer, models, top_level=not self._under_way)
 
-    def _done_with(self, optimizer: Optimizer) -> None:
-        while any(one is optimizer for one in self._under_way):
-            self._under_way.pop()
+    def _done_with(self, optimizer: Optimizer) -> list[Hooked]:
+        """Let go of its step and of all that it has called; the models that it updates, of a step under way."""
+        models: list[Hooked] = []
+        while any(one is optimizer for one, _ in self._under_way):
+            models = self._under_way.pop()[1]
+        return models
 
 
 class PassHooks:

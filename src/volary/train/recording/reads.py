@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from volary.storage.retrying import RETRIES
 if TYPE_CHECKING:
     from volary.data.datasets.stream import Stream
     from volary.data.loading.choice import Decoding
+    from volary.data.loading.pipeline import Pipeline
     from volary.data.samples import Samples, Split
     from volary.train.recording.recorder import Recorder
 
@@ -20,14 +22,22 @@ NAMES = ("memory", "disk", "source", "retries")
 
 def dropped(samples: Samples | Stream, split: Split) -> list[str]:
     """Sentences about what samples of `split` have that nothing is made of, of those that were decoded so far."""
-    found = dict.fromkeys(what for pipeline in pipelines(samples) for what in pipeline.decode.dropped())
-    return [f"the {split} part has samples with {what}; `volary data check` names them" for what in found]
+    return _dropped(pipelines(samples), split)
 
 
 def tell_dropped(samples: Samples | Stream, split: Split, recorder: Recorder) -> None:
     """Warn of that once, as one worker for all."""
+    _warn_of(pipelines(samples), split, recorder)
+
+
+def _dropped(decoding: Sequence[Pipeline], split: Split) -> list[str]:
+    found = dict.fromkeys(what for pipeline in decoding for what in pipeline.decode.dropped())
+    return [f"the {split} part has samples with {what}; `volary data check` names them" for what in found]
+
+
+def _warn_of(decoding: Sequence[Pipeline], split: Split, recorder: Recorder) -> None:
     if recorder.leads:
-        for text in dropped(samples, split):
+        for text in _dropped(decoding, split):
             recorder.warn_once(text)
 
 
@@ -45,7 +55,7 @@ class Reads:
 
         And once, by one worker, if samples had something that nothing is made of.
         """
-        tell_dropped(self._samples, "train", self._recorder)
+        _warn_of(self._pipelines, "train", self._recorder)
         for source, pipeline in enumerate(self._pipelines):
             found, why = pipeline.decoding, pipeline.readers_why
             if found is not None and (found, why) != self._decoding[source]:

@@ -91,8 +91,8 @@ class SliceOptimizer:
         if bound is None:
             scale, clip = scale * clip, 1.0
         taken = [
-            None if gradient is None else _shaped_as(values, gradient)
-            for values, gradient in zip(self._values, gradients, strict=True)
+            one if one is None or one.shape == values.shape else laid_out_as(values, one)  # a call each is felt
+            for values, one in zip(self._values, gradients, strict=True)
         ]
         own = [gradient for gradient in taken if gradient is not None]
         if own and (scale != 1.0 or bound is not None):
@@ -106,8 +106,9 @@ class SliceOptimizer:
         if own and clip != 1.0:
             torch._foreach_mul_(own, clip)
         changed = iter(own)
-        for values, one in zip(self._values, taken, strict=True):
-            values.grad = None if one is None else next(changed)
+        each = own if len(own) == len(taken) else [None if one is None else next(changed) for one in taken]
+        for values, agreed in zip(self._values, each, strict=True):
+            values.grad = agreed
 
     def step(self, factor: float, by: Callable[[Optimizer], object] | None = None) -> None:
         """Update by the gradients that were taken, and let go of them.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, chain
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,11 +32,9 @@ class Contents:
         self._model = model
         # what is compiled by TorchScript cannot be changed, and looks new each time
         scripted = [part for part in model.modules() if isinstance(part, torch.jit.ScriptModule)]
-        parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
-        self._parts = [
-            (part, list(map(id, dict.values(part._modules))), list(map(id, dict.values(part._parameters))))
-            for part in parts
-        ]
+        self._parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
+        self._inside = [vars(part) for part in self._parts]  # read in one go: there may be thousands
+        self._layers, self._parameters = self._ids_within("_modules"), self._ids_within("_parameters")
         self._fixed = [buffer for part in scripted for buffer in part.buffers(recurse=False)]
         parameters = list(model.parameters())
         self.trained = [parameter for parameter in parameters if parameter.requires_grad]
@@ -51,12 +51,10 @@ class Contents:
 
     def changed(self) -> str:
         """Say what layers or parameters have changed; "" if none have. A parameter that was frozen has not."""
-        for part, children, own in self._parts:
-            # a dictionary's own values: one that waits for parameters is not to wait here
-            if (children or part._modules) and list(map(id, dict.values(part._modules))) != children:
-                return f"{self._name(part)} has other layers"
-            if (own or part._parameters) and list(map(id, dict.values(part._parameters))) != own:
-                return f"{self._name(part)} has other parameters"
+        if (other := self._differs("_modules", self._layers)) is not None:
+            return f"{self._name(other)} has other layers"
+        if (other := self._differs("_parameters", self._parameters)) is not None:
+            return f"{self._name(other)} has other parameters"
         for parameter in self._frozen:
             if parameter.requires_grad:
                 return f"{self._names[id(parameter)]} is trained now"
@@ -67,14 +65,12 @@ class Contents:
 
     def buffers(self) -> list[Tensor]:
         """The buffers that the model has now: it may assign new ones."""
-        own = [buffer for part, _, _ in self._parts for buffer in part._buffers.values() if buffer is not None]
+        own = [buffer for _, _, buffer in self._assigned()]
         return list({id(buffer): buffer for buffer in (*self._fixed, *own)}.values())
 
     def remember_buffers(self) -> None:
         """Remember the buffers of now, which all workers have alike."""
-        self._agreed = [
-            (part, name, one) for part, _, _ in self._parts for name, one in part._buffers.items() if one is not None
-        ]
+        self._agreed = self._assigned()
 
     def take_buffers(self, group: Group, *, rests: bool) -> None:
         """Take those of the first rank. A collective call. rests: this worker's are of a batch without samples."""
@@ -91,13 +87,38 @@ class Contents:
             if now is not None and now.shape != before.shape:
                 part._buffers[name] = torch.empty_like(before)
 
+    def _assigned(self) -> list[tuple[nn.Module, str, Tensor]]:
+        """The buffers that parts have assigned, and their names there."""
+        having = [
+            (part, own["_buffers"]) for part, own in zip(self._parts, self._inside, strict=True) if own["_buffers"]
+        ]
+        return [(part, name, one) for part, buffers in having for name, one in buffers.items() if one is not None]
+
+    def _ids_within(self, kind: str) -> tuple[list[int], list[int]]:
+        """The ids of what parts have in their dictionaries `kind`, and how many each has."""
+        # without a Python call or a list of each part; and by a dictionary's own values: one that waits is not to wait
+        all_of_them = list(map(itemgetter(kind), self._inside))
+        return list(map(id, chain.from_iterable(map(dict.values, all_of_them)))), list(map(len, all_of_them))
+
+    def _differs(self, kind: str, before: tuple[list[int], list[int]]) -> nn.Module | None:
+        """The first part whose dictionary `kind` has something else than `before`; None if all are as they were."""
+        if self._ids_within(kind) == before:
+            return None
+        ids, counts = before
+        ends = accumulate(counts)
+        return next(
+            part
+            for part, inside, count, end in zip(self._parts, self._inside, counts, ends, strict=True)
+            if list(map(id, dict.values(inside[kind]))) != ids[end - count : end]
+        )
+
     def _name(self, part: nn.Module) -> str:
         return next((name for name, other in named_modules(self._model) if other is part and name), "the model")
 
 
 def ids_of(optimizer: Optimizer) -> set[int]:
     """The ids of all parameters of an optimiser."""
-    return {id(one) for group in optimizer.param_groups for one in group["params"]}
+    return set(map(id, chain.from_iterable(group["params"] for group in optimizer.param_groups)))
 
 
 def as_one(models: Sequence[nn.Module]) -> nn.Module:
