@@ -26,6 +26,9 @@ from volary.train.recording.recorder import Recorder
 TENSOR, HYBRID = {"partition": "tensor"}, {"partition": "hybrid"}
 PIPELINE = {"partition": {"name": "pipeline", "micro_batches": 3}}
 STRATEGIES = (TENSOR, HYBRID, PIPELINE)
+INSIDE: dict[str, Any] = {"tensor": 2, "hybrid": 2, "pipeline": {"workers": 2, "micro_batches": 3}}
+MESHES = [{"partition": {"name": "mesh", "axes": {"data": 2, name: within}}} for name, within in INSIDE.items()]
+OUTER: dict[str, Any] = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 PARAMETERS = 8  # of the network below
 
 
@@ -109,6 +112,71 @@ def test_loops_whose_workers_hold_parts_of_a_model_equal_one_worker(workers, wor
             assert_same(values, expected)
 
 
+@pytest.mark.slow
+def test_loops_whose_replicas_are_held_by_groups_equal_one_worker(workers):
+    alone = looped(0, 1, [{}], list(LOOPS))
+    for found in workers(4, looped, MESHES, list(LOOPS)):
+        for values, expected in zip(found, alone * len(MESHES), strict=True):
+            assert_same(values, expected)
+
+
+LOCALLY = [{**one, "consistency": {"name": "local", "period": 3, "outer": OUTER}} for one in MESHES[::2]]
+
+
+def local_steps(worker: Worker) -> dict[str, Any]:
+    """Three epochs of six batches, each of which ends a second period early; what all have then, and Adam's memory."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.Adam(model.parameters(), lr=0.02))
+    for _ in range(3):
+        for inputs, targets in worker.feed(_own_loops.points(23), batch_size=4, shuffle=False):
+            optimizer.zero_grad()
+            passed(worker, model, inputs, targets)
+            worker.clip_grad_norm_(model, 0.5)
+            optimizer.step()
+    worker.barrier()
+    return model.state_dict()
+
+
+def steps_by_hand() -> dict[str, Any]:
+    """The same as two processes would: each on its own samples, and what all have steps against their mean change."""
+    common = network()
+    outer = torch.optim.SGD(common.parameters(), **{key: value for key, value in OUTER.items() if key != "name"})
+    replicas = [network(), network()]
+    adams = [torch.optim.Adam(one.parameters(), lr=0.02) for one in replicas]
+    inputs, targets = _own_loops.points(23).tensors
+    for _ in range(3):
+        for first in range(0, 23, 12):
+            counts = torch.zeros(2, dtype=torch.double)
+            for start in range(first, min(first + 12, 23), 4):
+                for at, (replica, adam) in enumerate(zip(replicas, adams, strict=True)):
+                    adam.zero_grad()
+                    x, y = inputs[start : start + 4][at::2], targets[start : start + 4][at::2]
+                    nn.functional.cross_entropy(replica(x), y).backward()
+                    nn.utils.clip_grad_norm_(replica.parameters(), 0.5)
+                    adam.step()
+                    counts[at] += len(x)
+            with torch.no_grad():
+                for own, *theirs in zip(*(one.parameters() for one in (common, *replicas)), strict=True):
+                    changed = [one - own for one in theirs]
+                    own.grad = -sum(one * part for one, part in zip(changed, counts / counts.sum(), strict=True))
+            outer.step()
+            for one in replicas:
+                one.load_state_dict(common.state_dict())
+    return common.state_dict()
+
+
+def stepped_locally(rank: int, world_size: int) -> list[dict[str, Any]]:
+    return [call(local_steps, rank, world_size, life, strategy=one)[0] for life, one in enumerate(LOCALLY)]
+
+
+@pytest.mark.slow
+def test_groups_that_hold_replicas_take_local_steps_as_written_down(workers):
+    expected = steps_by_hand()
+    for found in workers(4, stepped_locally):
+        for one in found:
+            assert_same(one, expected)
+
+
 class Killed(Exception):
     """Stands for the end of the process."""
 
@@ -122,7 +190,7 @@ def keeping(life: int, folder: str, strategy: dict[str, Any], dropped: float, di
     worker = worker_in(script, group, recorder, pulse, drafts(Path(f"../{folder}"), recorder))
     model, steps = network().insert(1, nn.Dropout(dropped)), 0
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    torch.manual_seed(5 + group.rank * (strategy == HYBRID))
+    torch.manual_seed(5 + group.rank * (strategy not in (TENSOR, PIPELINE, {})))
     model, optimizer = worker.distribute(model, optimizer)
     try:
         worker.restore(model=model, optimizer=optimizer)
@@ -157,6 +225,14 @@ MORE_WALKS = {
 }
 
 
+OF_REPLICAS = {
+    **{f"mesh {name}": (one, one, 0.25, 0.0) for name, one in zip(INSIDE, MESHES, strict=True)},
+    **{f"local {one['partition']}": (one, one, 0.25, 0.0) for one in LOCALLY},
+    "mesh pipeline to hybrid": (MESHES[2], HYBRID, 0.0, ROUNDING),
+    "data to mesh hybrid": ({}, MESHES[1], 0.0, ROUNDING),
+}
+
+
 def resumed(_: int, world_size: int, walks: dict[str, Any]) -> dict[str, Any]:
     """What comes of each run without a stop, and of the one that goes on from its first checkpoint; its last files."""
     found: dict[str, Any] = {}
@@ -180,6 +256,19 @@ def test_who_holds_parts_writes_parts_and_every_partition_goes_on_from_them(work
                 *("optimizer-worker-0.pt", "optimizer-worker-1.pt"),
             ]
             assert files == (parts if reads else ["model.safetensors"]), "nobody writes a network that nobody has"
+
+
+@pytest.mark.slow
+def test_who_holds_parts_of_a_replica_goes_on_bit_for_bit_and_with_other_partitions(workers):
+    for found in workers(4, resumed, OF_REPLICAS):
+        for name, (_, reads, _, rounding) in OF_REPLICAS.items():
+            whole, again, files = found[name]
+            assert_same(again, whole, rounding)
+            if reads != HYBRID:
+                assert [one for one in files if one.startswith("model")] == [
+                    "model-worker-0.safetensors",
+                    "model-worker-1.safetensors",
+                ], "each part once"
 
 
 def learn(

@@ -14,6 +14,7 @@ from volary.session.script import Script
 
 LOOPS = {loop.__name__: loop for loop in (momentum, groups_and_passes, clipped, loaded)}
 SHARED = {"partition": {"name": "sharded", "level": 2}}
+MESH = {"partition": {"name": "mesh", "axes": {"data": 2, "sharded": {"workers": 2, "level": 2}}}}
 
 
 def looped(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Any]:
@@ -26,10 +27,15 @@ def looped(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, An
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_loops_that_look_at_no_gradients_equal_one_worker_with_whole_states_for_their_code(workers, world_size):
+@pytest.mark.parametrize(
+    ("world_size", "strategy"),
+    [(2, SHARED), pytest.param(3, SHARED, marks=pytest.mark.slow), pytest.param(4, MESH, marks=pytest.mark.slow)],
+)
+def test_loops_that_look_at_no_gradients_equal_one_worker_with_whole_states_for_their_code(
+    workers, world_size, strategy
+):
     alone = looped(0, 1, {})
-    for found in workers(world_size, looped, SHARED):
+    for found in workers(world_size, looped, strategy):
         for name, expected in alone.items():
             assert found[name].keys() == expected.keys()
             for entry, tensor in expected.items():

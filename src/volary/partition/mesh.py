@@ -58,8 +58,7 @@ class TwoAxes(Partition):
 
     @property
     def lacks(self) -> Mapping[Any, str]:
-        own = "with partition=mesh a worker may have a part of the network alone"
-        return {**self._inside.lacks, "all sums": own, "own loop": own}
+        return {**self._inside.lacks, "all sums": "with partition=mesh a worker may have a part of the network alone"}
 
     @property
     def local_steps(self) -> bool:

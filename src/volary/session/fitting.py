@@ -353,7 +353,7 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
         "strategy.partition",
         partition,
         "own loop",
-        "partition=data, tensor, hybrid, pipeline, or sharded up to level 2",
+        "partition=data, tensor, hybrid, pipeline, mesh, or sharded up to level 2",
     )
     if early_update:
         fit_early(strategy)

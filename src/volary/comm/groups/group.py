@@ -106,11 +106,11 @@ class Group:
     def divided(self, parts: Sequence[Sequence[int]]) -> Group:
         """The group of this rank's part: connections and a bulletin of its own, ranks counted from 0 in rising order.
 
-        Of the group that was joined, and a collective call: all ranks give the same parts, each rank in one of them.
+        Of a group of all that joined, and a collective call: all ranks give the same parts, each rank in one of them.
         Dividing in several ways gives each rank several groups, which overlap. Raises RuntimeError (torch's) where
         ranks cannot connect.
         """
-        assert self._process_group is dist.group.WORLD, "a part is not divided again: give smaller parts of the whole"
+        assert self.size == dist.get_world_size(), "a part is not divided again: give smaller parts of the whole"
         assert sorted(rank for part in parts for rank in part) == list(range(self.size)), "each rank is in one part"
         timeout = timedelta(seconds=self.timeout_s)
         # torch names a group by how many were made before it, so all ranks make all of them

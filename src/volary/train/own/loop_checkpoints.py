@@ -18,8 +18,8 @@ from volary.train.own.model.contents import as_one
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.parts.cut_optimizer import take_up
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
-from volary.train.state.optimizer_state import OptimizerState
-from volary.train.state.rank_state import PARAMETERS, RESIDUALS, rank_file, rank_states
+from volary.train.state.optimizer_state import OUTER, OptimizerState
+from volary.train.state.rank_state import HELD, PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.stateful import CheckpointParts
@@ -39,6 +39,7 @@ MODEL = "model"  # saved under this name, a network is what `volary export` writ
 _SERVED = {"served": True}  # in the place of a network's state, which servers write
 _WEIGHTS = {"weights": True}  # likewise, which is in files of weights
 _PARTS = "parts"  # the settings of an optimiser, of whose state workers write parts
+_OF_PARTS = "of parts"  # what a worker's own optimiser remembers, if replicas differ
 _COUNTED = (
     "accepted: `for epoch in worker.epochs(n)` around them, or in a loop without epochs "
     "`batches = (batch for _ in worker.epochs(n) for batch in worker.feed(loader))` and next(batches)"
@@ -86,7 +87,7 @@ class LoopState:
     named: Mapping[str, Any]
     ways: list[Any]
     mine: Mapping[str, Any]
-    residuals: list[list[Any]]
+    residuals: list[tuple[list[Any], list[Any]]]  # of codecs, with what their rank held of the model
     restored: bool = False
 
 
@@ -139,15 +140,36 @@ class LoopCheckpoints:
         state, number = StrategyState(), len(self._strategies)
         if self._saved is not None and number < len(self._saved.ways):
             state.restore(self._saved.ways[number])
-            state.outer.restore(self._saved.ways[number].get("outer", []))  # not in checkpoints of earlier versions
-            state.restore_rank([rank[number] for rank in self._saved.residuals if number < len(rank)])
+            state.outer.restore(self._outer(number).plain())
+            state.restore_rank(self._residuals(number, []))
         self._strategies.append(state)
         return state
+
+    def hold(self, number: int, cut: CutModel) -> None:
+        """Let the strategy of model `number`, of which workers hold parts, go on with what was saved of this one's."""
+        if self._saved is not None and number < len(self._saved.ways):
+            outer = self._outer(number).within(cut.holdings.blocks)
+            self._strategies[number].outer.restore(outer.plain())
+            self._strategies[number].restore_rank(self._residuals(number, cut.held))
+
+    def _outer(self, number: int) -> OptimizerState:
+        """The whole state of the outer rule of model `number`, whoever wrote it."""
+        assert self._saved is not None
+        kept = self._saved.ways[number].get("outer")  # not in checkpoints of earlier versions
+        if kept or number:
+            return OptimizerState.from_plain(kept or [])
+        return OptimizerState.read(self._saved.folder, self._saved.manifest, OUTER, averages=False)
+
+    def _residuals(self, number: int, now: list[Any]) -> list[Any]:
+        """Those of ranks that held the same of model `number` as this one holds `now`."""
+        assert self._saved is not None
+        return [rank[number] for then, rank in self._saved.residuals if number < len(rank) and then == now]
 
     def replica(self, number: int) -> Mapping[str, Any]:
         """This worker's own state of model `number`, in the order of their distribution; after `restore`."""
         saved = self._saved
-        replicas = saved.mine.get(PARAMETERS, []) if saved is not None and saved.restored else []
+        same = saved is not None and saved.restored and saved.mine.get(HELD, []) == self._held
+        replicas = saved.mine.get(PARAMETERS, []) if saved is not None and same else []
         return replicas[number] if number < len(replicas) else {}
 
     def follow(self, feed: LoopFeed) -> None:
@@ -196,7 +218,8 @@ class LoopCheckpoints:
                 f"worker.restore was given {_listed(self._names)}, and the checkpoint of step {saved.manifest.step} "
                 f"holds {_listed(sorted(saved.named))}; accepted: the same names"
             )
-        states = {**saved.named, **saved.mine.get("own", {})}  # not in checkpoints of earlier versions
+        own = saved.mine.get("own", {}) if saved.mine.get(HELD, []) == self._held else {}
+        states = {**saved.named, **own}
         served = self._on_servers()
         together = len(served) > 1 and _SERVED in states.values()
         if together:
@@ -238,10 +261,22 @@ class LoopCheckpoints:
             return
         alike = nn.Module | ModelAverage
         own = [name for name, value in named.items() if hasattr(value, "state_dict") and not isinstance(value, alike)]
-        kept = {name: states[name] for name in own if updates_locally}
         cut = self._cut(named.values())
-        files = partial(cut.files, named, self._saver.rank) if cut is not None else tuple
-        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas}, files)
+        kept = {name: self._own_state(named[name], states[name], cut) for name in own if updates_locally}
+        outer = self._strategies[0].outer.state() if cut is not None else []
+        files = partial(cut.files, named, self._saver.rank, outer) if cut is not None else tuple
+        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas, HELD: self._held}, files)
+
+    def _own_state(self, value: Any, state: Any, cut: CutModel | None) -> Any:
+        """What this worker alone has of a value whose `state` is to be kept."""
+        if cut is None or not cut.holds(value):
+            return state
+        return {**state, _OF_PARTS: cut.state_of(value)}
+
+    @property
+    def _held(self) -> list[Any]:
+        """What this worker holds of the model; empty: all of it."""
+        return next((one.cut.held for one in self._distributed() if one.cut is not None), [])
 
     def expected(self, *, updates_locally: bool) -> CheckpointParts:
         """What is largest of the checkpoints that this worker is going to write, as it is now."""
@@ -285,7 +320,7 @@ class LoopCheckpoints:
             yield WEIGHTS, weights_content(weights.tensors)
             named[MODEL] = _WEIGHTS
         named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
-        ways = [{**one.state(), "outer": one.outer.state()} for one in self._strategies]
+        ways = [{**one.state(), "outer": [] if self._held else one.outer.state()} for one in self._strategies]
         yield SHARED, StateContent({"named": named, "ways": ways, "place": here})
 
     def _taken_up(self, name: str, value: Any, saved: Any, of: LoopState) -> Any:
@@ -304,8 +339,10 @@ class LoopCheckpoints:
             )
         if _PARTS in saved:
             state = OptimizerState.read(of.folder, of.manifest)
-            if cut is not None:
-                cut.load_optimizer(value, saved[_PARTS], state)
+            if cut is not None and _OF_PARTS in saved:
+                cut.load_optimizer(value, saved[_PARTS], OptimizerState.from_plain(saved[_OF_PARTS]))
+            elif cut is not None:
+                cut.load_optimizer(value, saved[_PARTS], state.within(cut.holdings.blocks))
             else:
                 models = [*(one.model for one in self._distributed()), *self._on_servers()]
                 named = (pair for model in models for pair in named_parameters(model))
@@ -355,7 +392,7 @@ class LoopCheckpoints:
             mine = {"own": {}, "generators": None, **shared["place"], **states[0]}
         else:  # of an earlier version
             mine = states[0] or unpacked(path / rank_file(0), path / rank_file(0)) | {"generators": None}
-        residuals = [state[RESIDUALS] for state in states if state]
+        residuals = [(state.get(HELD, []), state[RESIDUALS]) for state in states if state]
         return LoopState(manifest, path, shared["named"], shared["ways"], mine, residuals)
 
 

@@ -200,7 +200,7 @@ class ReplicatedLoop:
         for number, model in enumerate(self._models):
             model.restore_rank(self.checkpoints.replica(number))
             if model.cut is not None:
-                model.cut.draw_alike(self.peers("restore"))
+                model.cut.draw_alike()
         return found
 
     def save(self, state: dict[str, Any]) -> None:
@@ -290,6 +290,8 @@ class ReplicatedLoop:
         beside = self._group_of_all() if apart and early is not None else group
         state = self.checkpoints.strategy_state()
         one = LoopModel(model, self._run, group, passes, state, summed=summed, early=early, beside=beside)
+        if one.cut is not None:
+            self.checkpoints.hold(len(self._models), one.cut)
         one.restore_rank(self.checkpoints.replica(len(self._models)))
         self._models.append(one)
         if self._hooks is None:

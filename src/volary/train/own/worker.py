@@ -16,7 +16,7 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.network.operations.sync_norm import has_batch_norm
 from volary.session.fitting import in_parts
-from volary.sharding.groups import leads
+from volary.sharding.groups import RankMesh, leads
 from volary.train.averages.ema import Ema
 from volary.train.own import measured, together
 from volary.train.own.given import refuse_given
@@ -229,7 +229,7 @@ class Worker:
         agreeing = partial(self._together, "evaluate")
         with self._recorder.called("worker.evaluate"):
             group = self._loop.peers("evaluate")
-        share = self._script.strategy.partition.mesh(group.size).samples(group.rank)
+        share = RankMesh(data=group.size).samples(group.rank)
         alike = partial(of_first, together=self._together)
         among = Among(share, alike if group.size > 1 else None)
         held_out = shared(data, batch_size, None if batch_size is None else False, among)

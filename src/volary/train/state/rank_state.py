@@ -6,6 +6,7 @@ import re
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from volary.naming import named_parameters
 from volary.sharding.groups import heir
 from volary.train.state.state_file import StateContent, unpacked
 
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from torch import nn
+
     from volary.run.checkpoints import Manifest
+    from volary.sharding.holdings import Holdings
     from volary.train.state.held import Savable
     from volary.train.state.stateful import CheckpointParts, Stateful
 
@@ -52,6 +56,14 @@ class PerWorkerState:
         if states:
             self._own = True
             self._part.restore(states[0][self._name])
+
+
+def held(module: nn.Module, holdings: Holdings) -> list[Any]:
+    """Describe what a rank holds of the network, in plain values; empty if what it exchanges is of whole tensors."""
+    if not holdings.apart or holdings.mesh.hybrid > 1:
+        return []
+    cut = {name: [one.dim, list(map(list, one.spans))] for name, one in holdings.blocks.items()}
+    return [[name, *cut.get(name, [])] for name, _ in named_parameters(module)]
 
 
 def rank_file(rank: int) -> str:

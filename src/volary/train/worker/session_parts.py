@@ -6,14 +6,14 @@ from copy import deepcopy
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from volary.naming import named_buffers, named_parameters
+from volary.naming import named_buffers
 from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
 from volary.sharding.groups import LEADER
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.agreement.votes import Agreed
 from volary.train.recovery.kept_state import KeptState
 from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, optimizer_file, part_files
-from volary.train.state.rank_state import HELD, PRECISION, STREAMS, PerWorkerState, rank_states, states_of_all
+from volary.train.state.rank_state import HELD, PRECISION, STREAMS, PerWorkerState, held, rank_states, states_of_all
 from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
@@ -142,7 +142,7 @@ class SessionParts:
         buffers = {name: buffer.detach().clone() for name, buffer in named_buffers(self._module)}
         own = {name: one.rank_state() for name, one in self._own.items()}
         drawn = {"generators": generators_state()} if self._holdings.draws_as == self._saver.rank else {}
-        return {**drawn, "buffers": buffers, HELD: self._held(), **own}
+        return {**drawn, "buffers": buffers, HELD: held(self._module, self._holdings), **own}
 
     @property
     def _in_parts(self) -> bool:
@@ -235,19 +235,9 @@ class SessionParts:
                 buffer.copy_(saved[name])
         if "generators" in drawn:
             restore_generators(drawn["generators"])
-        held = self._held()
+        now = held(self._module, self._holdings)
         for name, one in self._own.items():  # which are of what the rank held then
-            one.restore_rank([state[name] for state in states if name in state and state.get(HELD, []) == held])
-
-    def _held(self) -> list[Any]:
-        """Describe what this rank holds of the network, in plain values; empty if what it exchanges is of whole
-        tensors.
-        """
-        if not self._holdings.apart or self._holdings.mesh.hybrid > 1:
-            return []
-        blocks = self._holdings.blocks
-        cut = {name: [one.dim, list(map(list, one.spans))] for name, one in blocks.items()}
-        return [[name, *cut.get(name, [])] for name, _ in named_parameters(self._module)]
+            one.restore_rank([state[name] for state in states if name in state and state.get(HELD, []) == now])
 
 
 def _agreed(due: dict[str, Any] | None) -> Agreed | None:

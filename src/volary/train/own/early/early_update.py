@@ -29,7 +29,7 @@ class EarlyUpdate:
     trained: of the model, by name. settle: waits for all updates. The optimiser's settings, learning rates too, are
     followed at each step. Its state is with the slices, and in `optimizer.state_dict()`. sparse: the model has layers
     whose gradients hold a few rows only. shared_with: the workers that update a share each, this
-    one included; None: each updates all.
+    one included; None: each updates all. keeps: of those that update the same share, this one shows its state.
     """
 
     elementwise, clip_value = True, None
@@ -42,8 +42,9 @@ class EarlyUpdate:
         *,
         sparse: bool = False,
         shared_with: Group | None = None,
+        keeps: bool = True,
     ) -> None:
-        self._shared_with = shared_with
+        self._shared_with, self._keeps = shared_with, keeps
         self._sparse = sparse
         self.optimizer, self._trained, self._settle = optimizer, trained, settle
         self._rule: OptimizerRule | None = None  # once sums are applied as they arrive
@@ -148,7 +149,9 @@ class EarlyUpdate:
         if self._rule:
             self._settle()
             state = self._state()
-            self._bring_state(gathered(state, self._shared_with) if self._shared_with else state)
+            if self._shared_with is not None:
+                state = gathered(state if self._keeps else OptimizerState(), self._shared_with)
+            self._bring_state(state)
 
     def _bring_state(self, state: OptimizerState) -> None:
         for name, parameter in self._trained.items():

@@ -118,9 +118,10 @@ def distribute(
     rank, cut = joined(model, run, group, callbacks.weight, early=early is not None)
     contents, part, update = Contents(model), rank.part, None
     if early is not None and group.size > 1:
-        shared_with, sparse = beside if part.holdings.in_shares else None, bool(contents.sparse)
+        holdings, sparse = part.holdings, bool(contents.sparse)
+        shared_with, keeps = beside if holdings.in_shares else None, bool(holdings.owned)
         trained = {name: one for name, one in named_parameters(model) if one.requires_grad}
-        update = EarlyUpdate(early, trained, callbacks.settle, sparse=sparse, shared_with=shared_with)
+        update = EarlyUpdate(early, trained, callbacks.settle, sparse=sparse, shared_with=shared_with, keeps=keeps)
     held = HeldGradients(contents.trained, callbacks.used)
     with ExitStack() as hooks:
         for one in contents.trained:

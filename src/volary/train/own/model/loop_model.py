@@ -61,7 +61,8 @@ class LoopModel:
         self.averages: list[ModelAverage] = []
         self._lent = False  # the model has what all replicas are together
         self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
-        self._consistency = run.settings.consistency if group.size > 1 else Bsp()
+        replicas = run.settings.partition.mesh(group.size).shares
+        self._consistency = run.settings.consistency if replicas > 1 else Bsp()
         self.period = AveragingPeriod(self._consistency, run.share, lambda: run.recorder.step)
         self._passed = 0  # backward passes that have not been agreed on
         self._made = 0  # backward passes since a step
@@ -79,6 +80,11 @@ class LoopModel:
     def replicas(self) -> Group:
         """The workers that have samples of their own, this one among them."""
         return self._now.rank.replicas
+
+    @property
+    def _among_replicas(self) -> Group:
+        """The same, for what they say beside their exchange."""
+        return self._beside if self.replicas.size == self._group.size else self.replicas
 
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self.contents
@@ -224,7 +230,7 @@ class LoopModel:
 
     def end_period(self) -> None:
         """All replicas become their mean. A collective call."""
-        self.agreement.vote_on_period(self.strategy, self.period, self._group.size)
+        self.agreement.vote_on_period(self.strategy, self.period, self.replicas.size)
         agreed = self.agreement.hear(self.strategy)
         self.strategy.apply()
         self.period.begin(agreed.step_s)
@@ -284,7 +290,7 @@ class LoopModel:
 
     def _lent_mean(self) -> AbstractContextManager[object]:
         trained = {name: one for name, one in named_parameters(self.model) if one.requires_grad}
-        return lent_mean(trained, self.period.weight(self._group.size), self._beside)
+        return lent_mean(trained, self.period.weight(self.replicas.size), self._among_replicas)
 
     @only_looks
     def _reached(self, parameter: Tensor) -> None:
@@ -321,7 +327,10 @@ class LoopModel:
         agrees = self._agrees_after_pass()
         self._passed, self._made = self._passed + 1, self._made + 1
         self._in_backward = False
-        if not self.period.updates:
+        if self.period.updates:
+            if self.cut is not None and not self._in_step:
+                self.cut.cover()
+        else:
             if agrees:
                 self._agree()
             if self._exchanges and (self.updates_on_arrival or not agrees):
@@ -381,7 +390,7 @@ class LoopModel:
     def _share_buffers(self) -> None:
         self._passed, self._in_backward = 0, False
         if self._exchanges:  # of batch norm, say: any rank may evaluate, and all find the same
-            self.contents.take_buffers(self._beside, rests=self._run.share.rests)
+            self.contents.take_buffers(self._among_replicas, rests=self._run.share.rests)
 
 
 def _of_few_rows(gradient: Tensor) -> Tensor:

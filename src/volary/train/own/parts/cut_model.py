@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,8 @@ from volary.train.own.parts.covered_gradients import CoveredGradients
 from volary.train.own.parts.cut_optimizer import CutOptimizer, take_up
 from volary.train.own.parts.weighed_layers import weigh_errors
 from volary.train.own.parts.whole_tensors import WholeTensors, owners_of
-from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState, part_files
+from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, part_files
+from volary.train.state.rank_state import held
 from volary.train.update.part_norm import PartNorm
 
 if TYPE_CHECKING:
@@ -53,17 +54,17 @@ class CutModel:
         assert rank.layers is not None, "this rank has all of the model"
         self.module, self.holdings, self._share = part.module, part.holdings, share
         self.partition = PARTITION.name_of(type(partition))
-        self._network, self._together = network, together
+        self._network, self._together_by_all = network, together
         self._named = dict(named_parameters(part.module))
         self._names = {id(one): name for name, one in self._named.items()}
-        self._norm = PartNorm(part.holdings, rank.layers)
+        self._norm, self._layers = PartNorm(part.holdings, rank.layers), rank.layers.group
         self._optimizers: list[CutOptimizer] = []
         self.in_stages = part.holdings.mesh.pipeline > 1
         cut = {id(one): name for name, one in self._named.items() if self.in_stages or name in part.holdings.blocks}
         trained = [one for one in self._named.values() if id(one) in cut and one.requires_grad]
         self._covered = CoveredGradients(trained, self._refuse_use)
         self._hooks = ExitStack()
-        for hook in self._follow(cut, weight, WholeTensors(part.holdings, together)):
+        for hook in self._follow(cut, weight, WholeTensors(part.holdings.of_replica, self._together)):
             self._hooks.callback(hook.remove)
 
     def _follow(
@@ -84,7 +85,8 @@ class CutModel:
         for one in optimizers:
             given = [parameter for group in one.param_groups for parameter in group["params"]]
             if any(map(self._network.name_of, given)) and not self.holds(one):
-                self._optimizers.append(CutOptimizer(one, self._network, self._named, self.holdings, self._together))
+                own = self.holdings.of_replica
+                self._optimizers.append(CutOptimizer(one, self._network, self._named, own, self._together))
 
     def require_held(self, optimizer: Optimizer) -> None:
         """Raise BadInput if an optimiser of the model is none of those that it holds."""
@@ -94,9 +96,9 @@ class CutModel:
                 "and worker.distribute was not given it; accepted: worker.distribute(model, optimizer)"
             )
 
-    def draw_alike(self, group: Group) -> None:
-        """Let workers that learn from the same samples draw the same random numbers. A collective call of `group`."""
-        same_draws(group, self.holdings)
+    def draw_alike(self) -> None:
+        """Let workers that learn from the same samples draw the same random numbers. A collective call of these."""
+        same_draws(self._layers, self.holdings)
 
     def cover(self) -> None:
         """Gradients are agreed on: from now on the user's code must not take those of parts for whole ones."""
@@ -117,20 +119,41 @@ class CutModel:
         """Whether it is the model, or an optimiser of it."""
         return unwrapped(value) is unwrapped(self.module) or any(one.optimizer is value for one in self._optimizers)
 
-    def files(self, named: Mapping[str, Any], rank: int) -> Iterator[tuple[str, Savable]]:
-        """This worker's files of a checkpoint of the model, and of its optimisers, as far as they are named."""
+    def files(self, named: Mapping[str, Any], rank: int, outer: Sequence[Any]) -> Iterator[tuple[str, Savable]]:
+        """This worker's files of a checkpoint of the model, and of its optimisers, as far as they are named.
+
+        outer: the plain state of the outer rule of local steps.
+        """
         saved = [one for one in self._optimizers if any(value is one.optimizer for value in named.values())]
         if saved or any(self.holds(value) for value in named.values()):
             state = [part for one in saved for part in one.state().plain()]
-            yield from part_files(self.module, self.holdings, rank, [(OPTIMIZER, state)])
+            yield from part_files(self.module, self.holdings, rank, [(OPTIMIZER, state), (OUTER, outer)])
 
     def settings_of(self, optimizer: Optimizer) -> dict[str, Any]:
         """The settings of an optimiser that it holds, as all workers know them."""
-        return next(one.settings() for one in self._optimizers if one.optimizer is optimizer)
+        return self._holder(optimizer).settings()
+
+    def state_of(self, optimizer: Optimizer) -> list[Any]:
+        """What an optimiser that it holds remembers of this worker's parts, in plain values."""
+        return self._holder(optimizer).state().plain()
 
     def load_optimizer(self, optimizer: Optimizer, settings: Any, state: OptimizerState) -> None:
-        """Take this worker's part of what an optimiser remembers of the network. Raises RunError."""
-        take_up(optimizer, settings, state.within(self.holdings.blocks), self._names)
+        """Take what an optimiser remembers of this worker's parts, as of tensors of their own. Raises RunError."""
+        take_up(optimizer, settings, state, self._names)
+
+    @property
+    def held(self) -> list[Any]:
+        """What this worker holds of the network, as `volary.train.state.rank_state.held` describes it."""
+        return held(self.module, self.holdings)
+
+    @contextmanager
+    def _together(self, call: str, size: int) -> Iterator[Group]:
+        """All make this call; gives the group of those that hold this worker's replica with it."""
+        with self._together_by_all(call, size):
+            yield self._layers
+
+    def _holder(self, optimizer: Optimizer) -> CutOptimizer:
+        return next(one for one in self._optimizers if one.optimizer is optimizer)
 
     def close(self) -> None:
         """Let go of the model and its optimisers."""

@@ -46,7 +46,7 @@ def joined(
     if rank.layers is None:
         return rank, None
     cut = CutModel(settings.partition, rank, network, run.share, weight, run.together)
-    cut.draw_alike(rank.layers.group)
+    cut.draw_alike()
     return rank, cut
 
 

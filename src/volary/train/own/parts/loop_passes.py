@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from volary.data.batching.no_samples import NoSamples
 from volary.errors import BadInput
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class LoopPasses:
         return True
 
     def cut(self, count: int) -> Sequence[Passes]:
-        """Micro-batches that differ by a sample at most."""
-        pieces, samples = min(count, len(self.inputs)), len(self.inputs)
+        """Micro-batches that differ by a sample at most; of no sample one, without rows."""
+        pieces, samples = max(1, min(count, len(self.inputs))), max(1, len(self.inputs))
         parts = zip(self.inputs.tensor_split(pieces), self.targets.tensor_split(pieces), strict=True)
         return [
             replace(self, inputs=x, targets=y, share=1.0 if self.summed else self.share * len(x) / samples, losses=[])
@@ -70,7 +71,7 @@ class LoopPasses:
     def through(self, module: nn.Module, x: Tensor) -> Tensor:
         """Return the output of a part of the model for `x`, of any shape."""
         self.recorder.enter("forward")
-        y: Tensor = module(x)
+        y: Tensor = module(x if len(self.inputs) else x.as_subclass(NoSamples))
         return y
 
     def turn_back(self) -> None:
