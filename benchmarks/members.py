@@ -8,6 +8,7 @@ Four workers on this machine train two fully connected layers (137 thousand para
 - `recovery`: one of them gets SIGKILL after 50 steps. Measured are the seconds from there to the end of the next step:
   of a run with `strategy.recover=memory`, and of DDP below torchrun, which starts all workers again from the state that
   rank 0 saves each step. Who is killed is drawn, alike for both. 5 pairs, --quick one.
+- `recovery-spare`: the same with `strategy.spares=1`: a fifth worker, ready, takes the place of the one that is killed.
 - `calm`: nobody is killed. Measured is the median step of rank 0, with `strategy.recover=memory` and without. 5 pairs
   of runs of 400 steps, --quick two.
 - `balance`, `balance-bound`: workers whose forward takes 1 ms for each sample, and one of them 3 ms. Measured are
@@ -50,8 +51,8 @@ run: {{name: it}}
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, ["recovery", "calm", "balance"])
-    made = {"recovery": _recovery, "calm": _calm, "balance": _balance}
+    options = arguments(__doc__, ["recovery", "recovery-spare", "calm", "balance"])
+    made = {"recovery": _recovery, "recovery-spare": _with_spare, "calm": _calm, "balance": _balance}
     rows = [row for name, make in made.items() if options.wants(name) for row in make(options)]
     report(rows, options.json)
 
@@ -63,6 +64,15 @@ def _recovery(options: Options) -> list[Row]:
     peer = "torchrun's restart of DDP, which saves each step"
     wanted = "at most 10 s, and 0.3 of torchrun's"
     return [Row("recovery", found.ours, "s", peer, found.theirs, found.ratio, wanted, "lower")]
+
+
+def _with_spare(options: Options) -> list[Row]:
+    pairs = 1 if options.quick else 5
+    ours, theirs = (random.Random(1) for _ in range(2))
+    spare = "strategy.spares=1"
+    found = paired(lambda: _ours(ours.randrange(WORKERS), spare), lambda: _ours(theirs.randrange(WORKERS)), pairs)
+    peer = "one worker less"
+    return [Row("recovery-spare", found.ours, "s", peer, found.theirs, found.ratio, "at most 3 s", "lower")]
 
 
 def _calm(options: Options) -> list[Row]:
@@ -97,13 +107,14 @@ def _samples_per_s(balance: str) -> float:
     return found
 
 
-def _ours(rank: int) -> float:
-    """Seconds from the end of this worker to the end of the next step."""
+def _ours(rank: int, *settings: str) -> float:
+    """Seconds from the end of this worker to the end of the next step, once a spare one is ready if there is any."""
     with tempfile.TemporaryDirectory() as folder:
-        process = _started(folder, 10**6, "strategy.recover=memory")
+        process = _started(folder, 10**6, "strategy.recover=memory", *settings)
         directory = RunDirectory(Path(folder, "runs", "it"))
         try:
             _wait_until(lambda: directory.database.exists() and _newest(directory) >= KILL_AT, process)
+            _wait_until(lambda: not settings or _ready(directory), process)
             with RunReader(directory) as reader:
                 pids = reader.info()["pids"].strip("[]").split(",")
             killed = time.time()
@@ -117,8 +128,14 @@ def _ours(rank: int) -> float:
         finally:
             process.terminate()
             process.wait()
-    print(f"  recover=memory, rank {rank} killed: {max(ends) - killed:.2f} s", flush=True)
+    print(f"  recover=memory{' '.join(['', *settings])}, rank {rank} killed: {max(ends) - killed:.2f} s", flush=True)
     return max(ends) - killed
+
+
+def _ready(directory: RunDirectory) -> bool:
+    """Whether a spare worker is."""
+    with RunReader(directory) as reader:
+        return any(reader.events(kind="spare"))
 
 
 def _recovered(directory: RunDirectory) -> int | None:

@@ -16,7 +16,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "members.py"
 def test_it_has_rows_for_a_killed_worker_for_none_and_for_unequal_ones():
     command = [sys.executable, str(SCRIPT), "--quick", "--json", "rows.json"]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=1800)
-    recovery, calm, balance, bound = json.loads(Path("rows.json").read_text(encoding="utf-8"))
-    assert [one["name"] for one in (recovery, calm, balance, bound)] == ["recovery", "calm", "balance", "balance-bound"]
+    recovery, spare, calm, balance, bound = json.loads(Path("rows.json").read_text(encoding="utf-8"))
+    names = [one["name"] for one in (recovery, spare, calm, balance, bound)]
+    assert names == ["recovery", "recovery-spare", "calm", "balance", "balance-bound"]
+    assert min(spare["value"], spare["peer_value"]) > 0
     assert min(balance["ratio"], bound["ratio"]) > 0
     assert min(recovery["value"], recovery["peer_value"], calm["value"], calm["peer_value"]) > 0

@@ -148,3 +148,93 @@ def test_an_error_of_the_user_s_own_code_still_ends_the_run(launch):
     assert ended.status == 3
     assert "boom in user code" in ended.err
     assert recovered(run) == []
+
+
+def test_a_spare_worker_takes_the_place_of_the_one_that_is_killed_and_the_run_ends_with_it(launch):
+    spare = [MEMORY, "strategy.spares=1", "checkpoint.every=never"]
+    run = launch("train", session(steps=100, workers=2, pace_s=0.01), *spare)
+    run.wait_for_step(20)
+    run.wait_until(lambda: events(run.directory, "spare"))
+    killed = run.kill(rank=1)
+    step = step_of_recovery(run)
+    print(f"from kill to training on: {time.monotonic() - killed:.2f} s")
+    ended = run.ended()
+    assert (ended.status, state(run.directory), last_step(run.directory)) == (0, "finished", 100), run.text()
+    assert recovered(run)[0][1] == {"workers": 2, "lost": [1], "spares": [2], "source": "memory"}
+    with RunReader(run.directory) as reader:
+        done = [row.step for row in reader.steps(rank=2)]
+        samples = {row.step: row.samples for row in reader.steps(rank=2)}
+    assert done == list(range(step + 1, 101))
+    assert set(samples.values()) <= {16, 12}  # the second of two shares
+
+
+@pytest.mark.slow  # trains for seconds
+def test_a_spare_worker_that_nobody_needs_ends_with_the_run_and_takes_no_part_in_it(launch):
+    run = launch("train", session(steps=60, workers=2, pace_s=0.01), MEMORY, "strategy.spares=1")
+    ended = run.ended()
+    assert (ended.status, state(run.directory), last_step(run.directory)) == (0, "finished", 60), run.text()
+    with RunReader(run.directory) as reader:
+        assert not list(reader.steps(rank=2))
+    assert not recovered(run)
+
+
+@pytest.mark.slow  # trains three times
+@pytest.mark.parametrize("route", ["auto", "ring"])
+def test_a_run_with_a_spare_equals_one_that_was_resumed_with_as_many_workers(launch, route):
+    steps = 1000
+    settings = [MEMORY, "network={layers: [{linear: {outputs: 64}}, relu: {}, {linear: {outputs: classes}}]}"]
+    run = launch("train", session(steps=steps, workers=2, route=route), *settings, "strategy.spares=1")
+    run.wait_for_step(25)
+    run.wait_until(lambda: events(run.directory, "spare"))
+    run.kill(rank=1)
+    step = step_of_recovery(run)
+    assert run.ended().status == 0, run.text()
+    assert [data["workers"] for _, data in recovered(run)] == [2]
+    told = launch("train", "session.yaml", *settings, f"train.steps={step}", "run.name=told", name="told")
+    assert told.ended().status == 0, told.text()
+    told = launch("resume", "told", f"train.steps={steps}", name="told")
+    assert told.ended().status == 0, told.text()
+    assert outcome(run.directory).weights == outcome(told.directory).weights
+
+
+@pytest.mark.slow  # trains for seconds
+def test_of_two_that_are_lost_at_once_one_is_replaced_and_a_lost_spare_changes_nothing(launch):
+    run = launch("train", session(steps=200, workers=3, pace_s=0.01), MEMORY, "strategy.spares=2")
+    run.wait_for_step(20)
+    run.wait_until(lambda: len(events(run.directory, "spare")) == 2)
+    run.kill(rank=4)
+    run.wait_until(lambda: [one.rank for one in events(run.directory, "lost")] == [4])
+    at = run.wait_for_step(last_step(run.directory) + 5)
+    assert not recovered(run)
+    run.kill(rank=0)
+    run.kill(rank=2)
+    run.wait_until(lambda: recovered(run) and last_step(run.directory) > recovered(run)[-1][0] + 5)
+    assert run.ended().status == 0, run.text()
+    assert recovered(run)[-1][1]["workers"] == 2 and recovered(run)[-1][0] >= at - 1
+    assert {rank for _, data in recovered(run) for rank in data.get("spares", ())} == {3}
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("seed", range(3))
+def test_a_spare_that_is_lost_while_it_takes_over_is_done_without(launch, seed):
+    draw = random.Random(seed)
+    run = launch("train", session(steps=200, workers=3, pace_s=0.01), MEMORY, "strategy.spares=1")
+    run.wait_for_step(20)
+    run.wait_until(lambda: events(run.directory, "spare"))
+    run.kill(rank=1)
+    run.wait_until(lambda: events(run.directory, "lost"))
+    time.sleep(draw.uniform(0, 0.3))  # no condition: any moment of the meeting is a case
+    run.kill(rank=3)
+    assert run.ended().status == 0, run.text()
+    assert recovered(run)[-1][1]["workers"] == 2
+
+
+@pytest.mark.slow  # trains for seconds
+def test_a_run_with_a_spare_that_is_stopped_saves_and_leaves_nothing(launch):
+    run = launch("train", session(workers=2, pace_s=0.01), MEMORY, "strategy.spares=1")
+    run.wait_for_step(20)
+    run.wait_until(lambda: events(run.directory, "spare"))
+    run.process.send_signal(signal.SIGINT)
+    ended = run.ended()
+    assert state(run.directory) == "stopped", run.text()
+    assert f"resume from step {last_step(run.directory)}" in ended.out

@@ -23,6 +23,8 @@ def made(strategy: dict[str, Any], **more: Any) -> Session:
 def test_every_route_and_codec_goes_with_it(strategy):
     assert survives(made(strategy).strategy) == "the loss of workers while one is left"
     assert survives(made({**strategy, "workers": 1}).strategy) == "no loss of a worker"
+    with_spares = "the loss of workers while one is left, with 2 to take their places"
+    assert survives(made({**strategy, "spares": 2}).strategy) == with_spares
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,13 @@ def test_every_route_and_codec_goes_with_it(strategy):
         ({"exchange": {"name": "allreduce", "behind": True}}, {}, "accepted: exchange.behind=false, or recover=che"),
         ({}, {"train": {"freeze": [{"match": "fc1", "until": "1 epochs"}]}}, "accepted: until=never, or checkpoint"),
         ({}, {"data": {"batch": "auto"}}, "data.batch tries sizes, which no step repeats; accepted: fixed"),
+        ({"spares": -1}, {}, "spares"),
+        (
+            {"spares": 1, "recover": "checkpoint"},
+            {},
+            "nobody takes the place of a lost worker; accepted: 0, or recover=",
+        ),
+        ({"spares": 1}, {"engine": "mpi"}, "engine mpi starts as many workers as train; accepted: 0, or engine=local"),
         ({}, {"train": {"sync_batch_norm": True}}, "bound to all workers; accepted: false, or checkpoint"),
     ],
 )

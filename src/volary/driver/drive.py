@@ -76,7 +76,7 @@ class Drive:
     def _run(self, launcher: Launcher, warnings: Sequence[str], changes: Sequence[SettingChange]) -> Ending:
         record = AttemptRecord(self._directory)
         try:
-            record.begin(self._world_size, self._storage.contributions(), warnings, changes)
+            record.begin(self._world_size - self._watch.rules.spares, self._storage.contributions(), warnings, changes)
             try:
                 ending = self._serve(record.journal, launcher)
             except BaseException as error:

@@ -171,6 +171,8 @@ class HeartbeatService:
         yield from self._go_on(now)
         if self._go_on_without and beat.bye and beat.bye.outcome in ENDED_WELL:  # before it had begun, perhaps
             yield from self._left(worker.rank, now)
+        if beat.bye:
+            yield from self._end_spares()
 
     def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
         self.watch.left(peer)
@@ -219,11 +221,20 @@ class HeartbeatService:
             if worker.peer is not None:
                 yield worker.peer, {"end": self._why_not(lost.rank)}
                 yield worker.peer, CLOSE
-        if self._members is not None and self._dismissed > before:
-            workers = self.watch.workers.values()
-            gone = [worker.rank for worker in workers if worker.dismissed or worker.goodbye]
-            self._members = self._members.without(gone)
+        if self._members is None or self._dismissed == before:
+            return
+        workers = self.watch.workers.values()
+        gone = {worker.rank for worker in workers if worker.dismissed or worker.goodbye}
+        if gone.intersection(self._members.ranks):
+            self._members = self._members.without(gone, self.watch.spares)
+            self.watch.enlist(self._members.ranks)
             yield from ((one.peer or 0, self._who_trains(self._members)) for one in workers if one.counts)
+        yield from self._end_spares()
+
+    def _end_spares(self) -> Iterator[tuple[int, Any]]:
+        """Let spare workers end once nobody trains any more."""
+        if self._members is not None and all(self.watch.workers[rank].goodbye for rank in self._members.ranks):
+            yield from self.notify({"finish": True})
 
     def _who_trains(self, members: GroupMembers) -> dict[str, Any]:
         return {"members": {"ranks": members.ranks, "number": members.number}}

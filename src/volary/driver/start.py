@@ -75,6 +75,7 @@ def rules_of(task: Task) -> Rules:
         strategy.startup_timeout_s,
         strategy.stuck_after_s,
         own_loop=isinstance(task, Script),
+        spares=strategy.spares,
         keeper_host=keeper_host(strategy),
     )
 
@@ -120,7 +121,7 @@ def launch_of_workers(directory: RunDirectory, task: Task, meeting: Meeting) -> 
         job = "volary.train.own.startup.run_script:run_script" if task.function else PROGRAM_JOB
         # the file of a function may read its arguments while it is imported
         command = [*command, *(task.arguments if task.function else [])]
-    count = task.strategy.workers
+    count = task.strategy.workers + task.strategy.spares
     return Launch(
         role="worker",
         directory=directory,
@@ -129,6 +130,7 @@ def launch_of_workers(directory: RunDirectory, task: Task, meeting: Meeting) -> 
         meeting=meeting,
         job=job,
         interface=task.strategy.interface,
+        spares=task.strategy.spares,
     )
 
 
@@ -141,5 +143,5 @@ def host_of(task: Task) -> str:
 def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, host: str, engine: Engine) -> Drive:
     """One attempt of the task's run, whose lock is held and which listens on `host`. engine: starts its servers."""
     security: Security = "always" if task.strategy.security == "always" else "encrypted"
-    workers, rules = task.strategy.workers, rules_of(task)
+    workers, rules = task.strategy.workers + task.strategy.spares, rules_of(task)
     return Drive(directory, lock, workers, rules, watcher, storage_of(directory, task, engine), host, security)

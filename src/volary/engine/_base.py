@@ -25,7 +25,7 @@ class Launch:
     role: `worker`, or `server`, which keeps parameters. command: of each. first: the number of the first of them; the
     numbers of workers are their ranks, and those that join a run follow those that are there. meeting: where they find
     the run's server. job: what a worker does (run/launch/assignment.py). beside: processes of the other role.
-    interface: `strategy.interface`.
+    interface: `strategy.interface`. spares: how many of the workers, the last ones, wait for the place of a lost one.
     """
 
     role: Role
@@ -37,6 +37,7 @@ class Launch:
     job: str = ""
     beside: int = 0
     interface: str = ""
+    spares: int = 0
 
     @property
     def numbers(self) -> range:

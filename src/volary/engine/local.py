@@ -69,7 +69,7 @@ class LocalEngine:
         processes = Processes()
         try:
             starts = {number: self._start(launch, number) for number in launch.numbers}
-            workers = launch.first + launch.count if launch.role == "worker" else launch.beside
+            workers = launch.first + launch.count - launch.spares if launch.role == "worker" else launch.beside
             if is_python_module(launch.command) and (server := self._fork_server(workers)) is not None:
                 processes.fork(server, starts)
             else:
@@ -93,11 +93,11 @@ class LocalEngine:
         return NewProcess(launch.command, ours | mine, launch.log(number))
 
     def _worker(self, launch: Launch, rank: int) -> dict[str, str]:
-        cores, workers = cores_here(), launch.first + launch.count
-        share = share_of(cores, rank, workers)
+        cores, workers = cores_here(), launch.first + launch.count - launch.spares
+        share = share_of(cores, rank % workers, workers)  # a spare one has a lost one's later
         return {
             "VOLARY_RANK": str(rank),
-            "VOLARY_WORLD_SIZE": str(workers),
+            "VOLARY_WORLD_SIZE": str(workers + launch.spares),
             "VOLARY_CORES": ",".join(map(str, share if self.pin else cores)),
             "OMP_NUM_THREADS": str(len(share)),
         }

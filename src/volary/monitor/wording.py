@@ -14,7 +14,7 @@ from volary.monitor.outline import Outline
 from volary.run.database.reader import PHASES, Event, Window
 
 STOPPING = "stopping after this step; Ctrl-C again stops now"
-MEMBERSHIP = ("joined", "left", "lost", "server_lost", "recovered", "balanced")
+MEMBERSHIP = ("joined", "left", "lost", "server_lost", "spare", "recovered", "balanced")
 TROUBLE = ("suspect", "slow", "checkpoint_failed", "skipped", "warning", "lost", "server_lost")
 PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase in PHASES}
 PART = re.compile(r"(\w+)\[(\d+)(?:,(\d+))?\]")  # a figure of a class, `recall[3]`, or of a cell of a matrix
@@ -148,10 +148,14 @@ def membership(event: Event) -> str:
         return f"rank {event.rank} joined (host {clean(event.data.get('host', '?'))})"
     if event.kind == "left":
         return f"rank {event.rank} left"
+    if event.kind == "spare":
+        return f"rank {event.rank} is ready to take the place of a lost worker"
     if event.kind == "recovered":
         workers, where = event.data.get("workers"), clean(event.data.get("source", "?"))
         source = "what these have in memory" if where == "memory" else "the newest checkpoint"
-        return f"training goes on with {clean(workers)} worker{'s' * (workers != 1)}, from {source}"
+        spares = [f"rank {clean(rank)}" for rank in event.data.get("spares", ())]
+        among = f", {' and '.join(spares)} among them as a spare" if spares else ""
+        return f"training goes on with {clean(workers)} worker{'s' * (workers != 1)}{among}, from {source}"
     if event.kind == "balanced":
         samples, was = (", ".join(map(clean, event.data.get(name, ()))) for name in ("samples", "was"))
         return f"by their speed, workers have {samples} samples of each batch; before {was}"

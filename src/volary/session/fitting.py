@@ -32,7 +32,9 @@ all parameters: each worker has them between two steps. wire: values travel. pee
 group: they are in one of torch. steps together: all workers share each batch. shares: a value may be kept by one worker
 alone. own loop: a loop of one's own trains so. one update: all values change together, once a step."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
-CONSISTENCY, EXCHANGE, PARTITION = (Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition"))
+CONSISTENCY, EXCHANGE, PARTITION, ENGINE = (
+    Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition", "engine")
+)
 AVERAGES = Choice("volary.train.averages")
 OPTIMIZER, SCHEDULE = (Choice(f"volary.train.{room}") for room in ("optimizers", "schedules"))
 
@@ -89,6 +91,11 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
         )
     if strategy.recover == "memory":
         yield from _of_recovery(strategy)
+    elif strategy.spares:
+        raise SettingError(
+            f"spares is {strategy.spares}, and with recover=checkpoint nobody takes the place of a lost worker; "
+            "accepted: 0, or recover=memory"
+        )
     if strategy.balance == "auto":
         _fit_balance(strategy)
     if strategy.backend != "auto":
@@ -240,6 +247,12 @@ def of_session(session: Session) -> Iterator[Need]:
 def _fit_recovery(session: Session) -> None:
     """Raise SettingError for what cannot go on with fewer workers in the middle of an epoch."""
     data, why = session.data, "strategy.recover is memory, and"
+    engine = ENGINE.name_of(type(session.engine))
+    if session.strategy.spares and engine != "local":
+        raise SettingError(
+            f"strategy.spares is {session.strategy.spares}, and engine {engine} starts as many workers as train; "
+            "accepted: 0, or engine=local"
+        )
     if any(rule.until.unit != "never" for rule in session.train.freeze):
         raise SettingError(f"{why} train.freeze thaws layers by checkpoints; accepted: until=never, or checkpoint")
     if data.batch.largest(data.batch_size) != data.batch_size:

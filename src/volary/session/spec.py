@@ -230,6 +230,7 @@ class Strategy:
     give_up_after_s: float = 10.0  # seconds of silence after which a worker or a server counts as lost, or their driver
     stuck_after_s: float = 600.0  # seconds that others wait for a worker without progress before it counts as lost
     recover: Literal["checkpoint", "memory"] = "checkpoint"  # where training resumes once a worker is lost
+    spares: int = 0  # workers more that are ready to take the place of a lost one
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
     interface: str = ""  # network interface that all machines have, as eth0; empty: the route between them decides
 
@@ -237,6 +238,7 @@ class Strategy:
         unsaid = isinstance(self.exchange, _Default)
         settle(self)
         require(self.workers >= 1, "workers", self.workers, WHOLE)
+        require(self.spares >= 0, "spares", self.spares, "a whole number, 0 or more")
         require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)
         require(self.suspect_after_s > 0, "suspect_after_s", self.suspect_after_s, POSITIVE)
         require(self.memory is None or self.memory.count > 0, "memory", self.memory, "above 0, or null")
@@ -263,8 +265,8 @@ class Strategy:
 
     @property
     def processes(self) -> int:
-        """Workers and servers that the run begins with."""
-        return self.workers + self.servers
+        """Workers, spare ones and servers that the run begins with."""
+        return self.workers + self.spares + self.servers
 
     @property
     def shares(self) -> int:

@@ -12,7 +12,8 @@ def survives(strategy: Strategy) -> str:
     """Say what it survives, for example: the loss of workers while one is left; of servers: none."""
     if not strategy.servers:
         recovers = strategy.recover == "memory" and strategy.workers > 1
-        return "the loss of workers while one is left" if recovers else "no loss of a worker"
+        spares = f", with {strategy.spares} to take their places" if strategy.spares else ""
+        return f"the loss of workers while one is left{spares}" if recovers else "no loss of a worker"
     copies = strategy.exchange.replicas > 1
     return f"{_workers(strategy, copies)}; of servers: {f'any one of {strategy.servers}' if copies else 'none'}"
 

@@ -46,7 +46,8 @@ class AttemptServices:
     ) -> None:
         self._directory, self._keepers, self._journal = directory, keepers, journal
         without, served = keepers.without if keepers.elastic else None, "roster" in keepers.services
-        members = GroupMembers(tuple(range(watch.world_size))) if keepers.elastic and keepers.lock_step else None
+        training = range(watch.world_size - watch.rules.spares)
+        members = GroupMembers(tuple(training)) if keepers.elastic and keepers.lock_step else None
         begun_with = _begun_with(directory)
         self._hub = HeartbeatService(watch, journal, without, keepers.left, begun_with, servers=served, members=members)
         self._files = FileReceiver(directory, counts, lambda kind, step, data: journal.event(kind, None, step, **data))

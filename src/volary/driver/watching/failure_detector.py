@@ -16,6 +16,7 @@ from volary.driver.watching.waiting import STACK_WITHIN_S, is_mute, standing_sti
 from volary.driver.watching.worker_status import (
     CARRYING,
     FIRST_STEPS,
+    IDLE,
     STARTING,
     WAITING,
     Kind,
@@ -43,7 +44,8 @@ class FailureDetector:
         self.world_size, self.rules = world_size, rules
         self.lost: list[LostWorker] = []
         self.suspects: list[LostWorker] = []
-        self.workers = {rank: WorkerStatus(rank) for rank in range(world_size)}
+        first_spare = world_size - rules.spares
+        self.workers = {rank: WorkerStatus(rank, spare=rank >= first_spare) for rank in range(world_size)}
         self._rank_of: dict[int, int] = {}
         self._suspected: dict[int, Trouble] = {}  # as they last were
         self._usual_wait = Usual()  # for how long all wait for each other, in a step
@@ -66,6 +68,21 @@ class FailureDetector:
         """Ranks that have not beaten for a moment: what their processes do is worth a look."""
         quiet_s, workers = self.rules.suspect_after_s / 3, self.workers.values()
         return {worker.rank for worker in workers if worker.counts and self._watched_s - worker.last_beat_at > quiet_s}
+
+    @property
+    def spares(self) -> list[int]:
+        """Ranks of those that are ready to take the place of a lost worker."""
+        return [one.rank for one in self.workers.values() if one.spare and one.counts and one.phase == IDLE]
+
+    def enlist(self, ranks: Collection[int]) -> None:
+        """Let these, if they were spare, train from now on."""
+        for rank in ranks:
+            self.workers[rank].spare = False
+
+    @property
+    def _training(self) -> list[WorkerStatus]:
+        """The workers that train: spare ones wait, and nobody for them."""
+        return [worker for worker in self.workers.values() if not worker.spare]
 
     def placed(self, hosts: Mapping[int, str]) -> None:
         """Note the hosts where workers are started, by rank, until they come and report their own."""
@@ -222,7 +239,7 @@ class FailureDetector:
         return self._watched_s - worker.expected_at > self.rules.startup_timeout_s
 
     def _standing_still(self) -> Iterator[Trouble]:
-        return standing_still(self.workers.values(), self.rules, self._usual_wait.seconds, self._watched_s)
+        return standing_still(self._training, self.rules, self._usual_wait.seconds, self._watched_s)
 
     def _wants_stack(self, worker: WorkerStatus, trouble: Trouble) -> bool:
         """Whether to ask for it: when a standstill is first seen, and again, for news, before it is judged."""
@@ -246,7 +263,7 @@ class FailureDetector:
 
     def _measure_wait(self) -> None:
         """Measure for how long all have been waiting for each other in this step, if they do."""
-        here = [worker for worker in self.workers.values() if worker.counts]
+        here = [worker for worker in self._training if worker.counts]
         if not here or any(worker.done < FIRST_STEPS for worker in here):
             return
         waited = all(worker.phase in WAITING for worker in here)

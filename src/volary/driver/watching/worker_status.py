@@ -10,7 +10,8 @@ import msgspec
 
 from volary.run.verdict import Verdict
 
-WAITING = ("exchange", "idle")  # phases in which a worker waits for others: for their values, for something to do
+IDLE = "idle"
+WAITING = ("exchange", IDLE)  # phases in which a worker waits for others: for their values, for something to do
 STARTING = "starting"
 RARE = (STARTING, "checkpoint", "evaluate")  # phases that no step contains, so that recent steps say nothing of them
 CARRYING = (*WAITING, STARTING, "checkpoint")  # phases that are as long as what they send and receive takes
@@ -28,6 +29,7 @@ class Rules:
 
     suspect_after_s, give_up_after_s: of silence. startup_timeout_s: of the start. stuck_after_s: of a standstill that
     others wait for. own_loop: the loop is the user's. keeper_host: where servers keep the parameters, if they do.
+    spares: workers, the last ones, that wait for the place of a lost one.
     """
 
     suspect_after_s: float
@@ -36,6 +38,7 @@ class Rules:
     stuck_after_s: float = 600.0
     own_loop: bool = False
     keeper_host: str = ""
+    spares: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,8 @@ class WorkerStatus:
     move. away_at: when its connection ended. beats: the number of its newest beat. done: steps in this attempt. usual:
     its recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the
     present standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last
-    seen to use the processor. dismissed: the run continues without it. harmless_s: by kind of trouble, the longest that
-    only its link showed, and that ended by itself.
+    seen to use the processor. dismissed: the run continues without it. spare: it waits for a lost one's place.
+    harmless_s: by kind of trouble, the longest that only its link showed, and that ended by itself.
     """
 
     rank: int
@@ -142,6 +145,7 @@ class WorkerStatus:
     process_here: bool = False
     worked_at: float | None = None
     dismissed: bool = False
+    spare: bool = False
     harmless_s: dict[Kind, float] = field(default_factory=dict)
 
     @property

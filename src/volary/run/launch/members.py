@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -13,6 +13,11 @@ class GroupMembers:
     ranks: tuple[int, ...]
     number: int = 0
 
-    def without(self, gone: Collection[int]) -> GroupMembers:
-        """The members that are left after one more change."""
-        return GroupMembers(tuple(rank for rank in self.ranks if rank not in gone), self.number + 1)
+    def without(self, gone: Collection[int], spares: Sequence[int] = ()) -> GroupMembers:
+        """The members after one more change: those that are left, and spares in the places of the others.
+
+        None of them if nobody is left: they have no state to train on from.
+        """
+        left = tuple(rank for rank in self.ranks if rank not in gone)
+        taken = spares[: len(self.ranks) - len(left)] if left else ()
+        return GroupMembers((*left, *taken), self.number + 1)

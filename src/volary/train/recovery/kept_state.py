@@ -26,6 +26,11 @@ class KeptState:
     due: dict[str, Any] | None
     saved: int
 
+    @classmethod
+    def nothing(cls) -> KeptState:
+        """That of a rank which has not trained: all comes from others."""
+        return cls(0, {}, {}, {}, None, 0)
+
     @property
     def newness(self) -> tuple[int, bool]:
         """Greater for a state of which more is done."""

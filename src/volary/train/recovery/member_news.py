@@ -10,6 +10,7 @@ from typing import Any
 from volary.errors import PeerLost
 from volary.run.launch.members import GroupMembers
 
+LOOK_S = 0.25  # whether the run is over
 MORE_S = 5.0  # beyond the silence after which a worker counts as lost: until all have heard of it
 
 
@@ -50,6 +51,15 @@ class MemberNews:
         finally:
             with self._changed:
                 self._interrupt = lambda: None
+
+    def naming(self, rank: int, over: Callable[[], bool]) -> GroupMembers | None:
+        """Wait until `rank` is named, without a bound, and return the members; None if it is `over` before."""
+        with self._changed:
+            while rank not in self.newest.ranks:
+                if over():
+                    return None
+                self._changed.wait(LOOK_S)
+            return self.newest
 
     def after(self, members: GroupMembers, lost: BaseException) -> GroupMembers:
         """Wait for the members that follow. lost: what was seen of the loss, which is raised if nobody names others."""

@@ -46,7 +46,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             "strategy.recover is memory, and training is on CUDA, where waits for a lost worker do not end; accepted: "
             "checkpoint, or train.device=cpu"
         )
-    groups = Regrouping(session, member, recorder, pulse)
+    groups = Regrouping(session, member, recorder, pulse, lambda: _network(session, device, member))
 
     def train(it: TrainingGroup) -> Outcome:
         facts, backend = run_facts(it.session, it.member), it.session.strategy.backend
@@ -77,8 +77,7 @@ def _train(it: TrainingGroup, group: Group, device: torch.device, recorder: Reco
     def model_of(stage: int) -> Model:
         if not stage:
             return first_of.pop()
-        seed_all(session.train.seed)
-        return as_trained(build_model(session, device, member.begun_with), device)
+        return _network(session, device, member)
 
     def put_together(model: Model, own: Group) -> Training[Lockstep]:
         return assemble(
@@ -94,6 +93,11 @@ def _train(it: TrainingGroup, group: Group, device: torch.device, recorder: Reco
 
     watch = _Watch(it, recorder, pulse, saves=not isinstance(drafts, RemoteDrafts))  # which need its disk
     return train_stages(model_of, group, drafts, recorder, put_together, watch, kept, it.keep)
+
+
+def _network(session: Session, device: torch.device, member: Membership) -> Model:
+    seed_all(session.train.seed)
+    return as_trained(build_model(session, device, member.begun_with), device)
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,10 @@ class _Watch:
         )
         if self.it.members.number:
             source = "memory" if resumed is None else "checkpoint"
-            self.recorder.event("recovered", workers=len(self.it.members.ranks), lost=self.it.lost, source=source)
+            spares = {"spares": self.it.spares} if self.it.spares else {}
+            self.recorder.event(
+                "recovered", workers=len(self.it.members.ranks), lost=self.it.lost, source=source, **spares
+            )
         elif resumed is not None and resumed.step:
             self.recorder.event("resumed", from_step=resumed.step)
 

@@ -11,6 +11,7 @@ from volary.comm.control.errors import ConnectionLost
 from volary.errors import PeerLost
 from volary.run.launch.members import GroupMembers
 from volary.session.spec import Session
+from volary.train.recovery.kept_state import KeptState
 from volary.train.worker.connect import gathered
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from volary.train.member.pulse import Pulse
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
-    from volary.train.recovery.kept_state import KeptState
     from volary.train.worker.connect import Interrupting
 
 NOTHING = [-1, False]  # the newness of nothing
+SPARE = [-2, False]  # of what a worker has that has not trained: others go by theirs
 
 
 @dataclass
@@ -30,9 +31,9 @@ class TrainingGroup:
     """One of the groups that train a run, one after the other, as one of its workers sees it.
 
     member: with this worker's place in the group. session: of as many workers. members: of the group. interrupting: as
-    of `volary.train.worker.connect.joined`. lost: ranks that were in the group before. model, kept: what this worker
-    has of that; None: it begins as the attempt did. begun: called when all have what they begin with. keep: told the
-    network, and what is kept of it, if the group breaks.
+    of `volary.train.worker.connect.joined`. lost, spares: ranks that only the group before had, or only this one.
+    model, kept: what this worker has of that; None: it begins as the attempt did. begun: called when all have what they
+    begin with. keep: told the network, and what is kept of it, if the group breaks.
     """
 
     member: Membership
@@ -40,6 +41,7 @@ class TrainingGroup:
     members: GroupMembers
     interrupting: Interrupting
     lost: Sequence[int]
+    spares: Sequence[int]
     model: Model | None
     kept: KeptState | None
     begun: Callable[[], None]
@@ -53,10 +55,17 @@ class TrainingGroup:
 
 
 class Regrouping:
-    """The groups of a run, as one of its workers goes through them. session: of the first group."""
+    """The groups of a run, as one of its workers goes through them. session: of the first group.
 
-    def __init__(self, session: Session, member: Membership, recorder: Recorder, pulse: Pulse) -> None:
+    network: makes what a spare worker trains as soon as it is to take a lost one's place.
+    """
+
+    def __init__(
+        self, session: Session, member: Membership, recorder: Recorder, pulse: Pulse, network: Callable[[], Model]
+    ) -> None:
         self._session, self._member, self._recorder, self._news = session, member, recorder, pulse.members
+        self._pulse, self._network = pulse, network
+        self._spare = False  # this worker has not trained, and others have
         self._model: Model | None = None
         self._kept: KeptState | None = None
 
@@ -65,7 +74,12 @@ class Regrouping:
 
         Raises what `train` raises, and PeerLost if nobody says who trains on.
         """
-        members = before = GroupMembers(tuple(range(self._member.place.world_size)))
+        members = before = GroupMembers(tuple(range(self._member.place.world_size - self._session.strategy.spares)))
+        if self._member.place.rank not in members.ranks:
+            named = self._waited()
+            if named is None:
+                return "left"
+            members = named
         while True:
             try:
                 return train(self._group(members, before))
@@ -79,18 +93,25 @@ class Regrouping:
             with self._recorder.waiting():
                 members, before = self._news.after(members, lost), members
 
+    def _waited(self) -> GroupMembers | None:
+        """Be ready, and wait for the place of a lost worker; None: the run is over, and nobody was lost."""
+        self._spare, self._model = True, self._network()
+        self._recorder.event("spare")
+        self._recorder.enter("idle")
+        return self._news.naming(self._member.place.rank, lambda: self._pulse.asked_to_end)
+
     def _group(self, members: GroupMembers, before: GroupMembers) -> TrainingGroup:
         interrupting = partial(self._news.interrupting, members)
-        lost = [rank for rank in before.ranks if rank not in members.ranks]
+        rank = self._member.place.rank
         if not members.number:
-            return self._made(self._member, self._session, members, interrupting, lost, None)
-        rank, kept = self._member.place.rank, self._kept
-        own = NOTHING if kept is None else list(kept.newness)
+            return self._made(self._placed(members, rank), self._session, members, before, interrupting, None)
+        kept = KeptState.nothing() if self._spare else self._kept
+        own = SPARE if self._spare else NOTHING if kept is None else list(kept.newness)
         kept_by_all = gathered(self._placed(members, rank), self._recorder, members.number, "kept", own, interrupting)
         newest = max(kept_by_all)
-        if NOTHING in kept_by_all:  # some have not trained yet, so that nobody has finished a step
+        if NOTHING in kept_by_all or newest == SPARE:  # some have not trained yet, so that nobody has finished a step
             self._kept = kept = None
-        elif own != newest:
+        elif own not in (newest, SPARE):
             self._kept = None  # the newer state comes over this one: should that break, it is neither
         first = members.ranks[kept_by_all.index(newest)]
         if kept_by_all[0] != newest:
@@ -102,7 +123,7 @@ class Regrouping:
         self._recorder.replaced()
         if kept is not None and not placed.place.leads:
             kept = replace(kept, alike={})  # that of the first is sent to all
-        return self._made(placed, session, members, interrupting, lost, kept)
+        return self._made(placed, session, members, before, interrupting, kept)
 
     def _placed(self, members: GroupMembers, rank: int) -> Membership:
         if rank not in members.ranks:
@@ -115,15 +136,20 @@ class Regrouping:
         member: Membership,
         session: Session,
         members: GroupMembers,
+        before: GroupMembers,
         interrupting: Interrupting,
-        lost: Sequence[int],
         kept: KeptState | None,
     ) -> TrainingGroup:
+        lost, spares = (
+            [rank for rank in one.ranks if rank not in other.ranks]
+            for one, other in ((before, members), (members, before))
+        )
         model = None if kept is None else self._model
-        return TrainingGroup(member, session, members, interrupting, lost, model, kept, self._begun, self._keep)
+        return TrainingGroup(member, session, members, interrupting, lost, spares, model, kept, self._begun, self._keep)
 
     def _begun(self) -> None:
         self._model = self._kept = None
+        self._spare = False
 
     def _keep(self, model: Model, kept: KeptState) -> None:
         self._model, self._kept = model, kept
