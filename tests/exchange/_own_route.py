@@ -31,7 +31,6 @@ class OwnRoute:
     """
 
     in_flight = 2
-    sent_bytes = received_bytes = 0
 
     def __init__(self, shapes: Sequence[BufferShape], fails_at: int | None = None) -> None:
         flat = [torch.zeros(shape.numel, dtype=shape.dtype) for shape in shapes]

@@ -35,9 +35,9 @@ def three_steps(rank: int, world_size: int, name: str, topology: Topology | None
     """All is conserved, and a restart after the first step does not show."""
     whole = Lossy(rank, world_size, codec(name), attempt_id, topology=topology)
     whole.step(0)
-    counted = whole.sums.sent_bytes, whole.sums.received_bytes
     (traffic,) = whole.sums.traffic
-    assert (traffic.codec, traffic.sent_bytes, traffic.received_bytes) == (name, *counted)
+    assert traffic.codec == name
+    counted = traffic.sent_bytes, traffic.received_bytes
     restarted = Lossy(rank, world_size, codec(name), attempt_id + 1, topology=topology, states=[whole.errors.state()])
     restarted.follow(whole)
     for step in (1, 2):

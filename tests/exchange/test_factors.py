@@ -23,6 +23,7 @@ from volary.exchange.overlap.comm_thread import Parcel
 from volary.exchange.overlap.mixed_routes import MixedRoutes
 from volary.exchange.overlap.overlapped import OverlappedKeeper
 from volary.exchange.representations.factors import Factors
+from volary.run.database.traffic import totals
 
 WORDS, WIDE = 11, 6
 LAYERS = ["table", "conv", "twice", "plain"]
@@ -72,7 +73,7 @@ def trained(rank: int, world_size: int) -> list[tuple[dict[str, Tensor], int, in
         assert len(factored.changed) == len(LAYERS)
         before_bytes = [0] * len(LAYERS)
         for step in range(len(SIZES)):
-            before = factored.route.sent_bytes
+            before = totals(factored.route.traffic)[0]
             # on some ranks a forward that no backward comes to: there factors leave later than elsewhere
             held = factored.module(batch(step, 0, 0)) if (step + rank) % 2 else None
             for pass_ in range(passes):
@@ -82,7 +83,7 @@ def trained(rank: int, world_size: int) -> list[tuple[dict[str, Tensor], int, in
             widths = [bucket.payload.width for bucket in factored.buckets.all if bucket.payload is not None]
             own_bytes = [8 * width * factored.route._arrived[number, rank] for number, width in enumerate(widths)]
             most_bytes = sum(map(max, own_bytes, before_bytes))
-            results.append((found, factored.route.sent_bytes - before, (world_size - 1) * most_bytes))
+            results.append((found, totals(factored.route.traffic)[0] - before, (world_size - 1) * most_bytes))
             before_bytes = own_bytes
     return results
 
@@ -130,9 +131,9 @@ def to_some(rank: int, world_size: int) -> list[Tensor]:
     factored, found = Factored(nn.Sequential(nn.Linear(3, 2, bias=False)), ["0"], joined(), neighbours=1), []
     for _ in range(4):
         factored.module(torch.eye(3)[rank : rank + 1]).sum().backward()
-        before = factored.route.sent_bytes
+        before = totals(factored.route.traffic)[0]
         found.append(factored.gradients()["0.weight"][0])
-        assert factored.route.sent_bytes - before == 8 + 4 * (3 + 2), "a count and a row, to one"
+        assert totals(factored.route.traffic)[0] - before == 8 + 4 * (3 + 2), "a count and a row, to one"
     return found
 
 

@@ -24,7 +24,7 @@ IN_FLIGHT = 4
 
 
 class OwnedInMemory:
-    """A route; see `volary.comm.sums.route.Route`. A collective call.
+    """A route; see `volary.comm.sums.route.BufferSums`. A collective call.
 
     shapes: of the buffers that are summed. once: of those after them, which all ranks have in the same memory, and of
     which each writes its own values: to sum those up is to wait until all have. Each owner adds its values of all ranks
@@ -32,7 +32,6 @@ class OwnedInMemory:
     if there is not so much memory.
     """
 
-    sent_bytes = received_bytes = 0  # nothing goes over a wire
     in_flight = IN_FLIGHT
 
     def __init__(

@@ -28,7 +28,7 @@ Partners = Callable[[int], Sequence[int]]  # the ranks of a group from which a r
 
 
 class PartnerMeans:
-    """See `volary.comm.sums.route.Route`: buffers of `shapes`, of which partners' mean takes the place of a sum.
+    """See `volary.comm.sums.route.BufferSums`: buffers of `shapes`, of which partners' mean takes the place of a sum.
 
     partners: asked for each mean, of every rank of `group`. What a rank contributes stays as it is.
 
@@ -50,17 +50,9 @@ class PartnerMeans:
         ]
 
     @property
-    def sent_bytes(self) -> int:
-        return self._links.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        return self._links.received_bytes
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         """Since the start, by codec and route."""
-        sent, received = self.sent_bytes, self.received_bytes
+        sent, received = self._links.sent_bytes, self._links.received_bytes
         return (Traffic("none", "partners", sent, received, sent + received),)
 
     def sum_up(self, buffer: int, start: int, end: int) -> Arrival:

@@ -49,23 +49,13 @@ class Arrival(Protocol):
         ...
 
 
-class Route(Protocol):
+class BufferSums(Protocol):
     """Sums buffers over all ranks. Used from one thread, and alike on all ranks.
 
     in_flight: how many sums may be under way at once; they are waited for in the order in which they were begun.
     """
 
     in_flight: int
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes that this process put on the wire since it started."""
-        ...
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that this process took off the wire since it started."""
-        ...
 
     @property
     def memory(self) -> Sequence[Memory]:
@@ -77,4 +67,18 @@ class Route(Protocol):
 
         It may return before the sum is there, or only then. Raises PeerLost if a peer went away.
         """
+        ...
+
+
+class Route(BufferSums, Protocol):
+    """Sums of values that travel as they are. sent_bytes, received_bytes: by this process since it started."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that this process put on the wire since it started."""
+        ...
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that this process took off the wire since it started."""
         ...

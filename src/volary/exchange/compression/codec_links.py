@@ -32,16 +32,6 @@ class CodecLinks:
         return self._links[codec]
 
     @property
-    def sent_bytes(self) -> int:
-        """Payload that this rank has sent."""
-        return sum(links.sent_bytes for links in self._links.values())
-
-    @property
-    def received_bytes(self) -> int:
-        """Payload that this rank has received, or is about to."""
-        return sum(links.received_bytes for links in self._links.values())
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
         """The bytes that this rank has sent and received, by codec."""
         return tuple(

@@ -25,7 +25,7 @@ IN_FLIGHT = 3
 
 
 class EncodedShares:
-    """See `volary.comm.sums.route.Route`: sums of buckets with `plans` come to their owners. A collective call.
+    """See `volary.comm.sums.route.BufferSums`: sums of buckets with `plans` come to their owners. A collective call.
 
     Nothing is encoded that stays here, and nothing comes back. errors, left_out: as of `EncodedSums`.
     """
@@ -55,16 +55,6 @@ class EncodedShares:
         self._desks = [FrameMemory(plans[0].device) for _ in range(IN_FLIGHT)]
         self._cuts: dict[tuple[int, int, int], list[list[Section]]] = {}
         self._count = 0
-
-    @property
-    def sent_bytes(self) -> int:
-        """Payload that this rank has sent."""
-        return self._links.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        """Payload that this rank has received, or is about to."""
-        return self._links.received_bytes
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:

@@ -36,7 +36,7 @@ IN_FLIGHT = 3  # while one is added up and one is on its way back, a third is on
 
 
 class EncodedSums:
-    """See `volary.comm.sums.route.Route`: sums of buckets with `plans`, which travel as frames. A collective call.
+    """See `volary.comm.sums.route.BufferSums`: sums of buckets with `plans`, which travel as frames. A collective call.
 
     group: nothing else meets under the topics of its bulletin. topology: ranks of its nodes add in shared memory first;
     None: all send for themselves. errors: of these buckets, among others. left_out: told, in a sentence and once a
@@ -80,16 +80,6 @@ class EncodedSums:
         self._cuts: dict[tuple[int, int, int], list[list[Section]]] = {}
         self._under_way: deque[_Underway] = deque()
         self._count = 0
-
-    @property
-    def sent_bytes(self) -> int:
-        """Payload that this rank has sent."""
-        return self._links.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        """Payload that this rank has received, or is about to."""
-        return self._links.received_bytes
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:

@@ -20,26 +20,24 @@ if TYPE_CHECKING:
 
 
 class Contributions(Protocol):
-    """Contributions, one by one. lazy: parameters may come while they are read; else all come before `begin`."""
+    """Contributions, one by one, in the memory of `buckets`. lazy: parameters may come while they are read; else all
+    come before `begin`.
+    """
 
-    lazy: bool
-
-    @property
-    def buckets(self) -> Buckets:
-        """The buckets in whose memory contributions are."""
-        ...
+    buckets: Buckets
+    lazy: bool = False
 
     def begin(self) -> None:
         """The first parameter is about to be used."""
-        ...
+        return
 
     def in_backward(self, *, last: bool) -> None:
         """A backward pass begins. last: of the contribution."""
-        ...
+        return
 
     def updated(self) -> None:
         """This worker has updated its own parameters."""
-        ...
+        return
 
     def complete(self, share: float) -> Sequence[ParameterSlot]:
         """Let leave all of it that has not. share: of an update's samples. Returns parameters without a gradient."""
@@ -47,19 +45,20 @@ class Contributions(Protocol):
 
     def forget(self) -> None:
         """Let nothing more of the contribution leave."""
-        ...
+        return
 
     def close(self) -> None:
-        """Let go of the network."""
-        ...
+        """Let go of the network, if something of it is held."""
+        return
 
 
-class PushedGradients:
+class PushedGradients(Contributions):
     """See `Contributions`. in_place: layers of `module` may be made to write where buckets lie.
 
     What backward makes after `forget` is dropped, up to the next `begin`.
     """
 
+    buckets: Gradients
     lazy = True
 
     def __init__(self, module: nn.Module, buckets: Gradients, *, in_place: bool = True) -> None:
@@ -75,9 +74,6 @@ class PushedGradients:
     def in_backward(self, *, last: bool) -> None:
         """Begin a backward pass: in the last one, what a layer writes in place is its gradient."""
         self.buckets.in_backward = last
-
-    def updated(self) -> None:
-        pass
 
     def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
         """Let the rest leave; gradients have their share already."""
@@ -96,10 +92,8 @@ def _drop(chunk: Chunk) -> None:
     """Ignore a chunk of a forgotten contribution."""
 
 
-class PushedDifferences:
+class PushedDifferences(Contributions):
     """See `Contributions`. What has changed of parameters since `since`, which has a copy of each by its name."""
-
-    lazy = False
 
     def __init__(
         self,
@@ -119,12 +113,6 @@ class PushedDifferences:
         for slot in self.buckets.slots:
             self.since[slot.name].copy_(slot.parameter)
 
-    def in_backward(self, *, last: bool) -> None:
-        pass
-
-    def updated(self) -> None:
-        pass
-
     @torch.no_grad()
     def complete(self, share: float) -> Sequence[ParameterSlot]:
         """Let all of it leave, times its share: the sum over all workers is the mean of what they have changed."""
@@ -143,17 +131,12 @@ class PushedDifferences:
         for slot in self.buckets.slots:
             slot.parameter.copy_(self.since[slot.name])
 
-    def close(self) -> None:
-        """Nothing of the network is held."""
 
-
-class PushedPulls:
+class PushedPulls(Contributions):
     """See `Contributions`. A part of the distance of this worker's `own` parameters, by name, to those of the plans.
 
     It is of where both are as the contribution begins; the worker goes back by as much after its next update.
     """
-
-    lazy = False
 
     def __init__(
         self,
@@ -185,9 +168,6 @@ class PushedPulls:
         for chunk in self.buckets.chunks:
             self._ready(chunk)
 
-    def in_backward(self, *, last: bool) -> None:
-        pass
-
     @torch.no_grad()
     def updated(self) -> None:
         """Let the centre pull this worker, too."""
@@ -204,19 +184,14 @@ class PushedPulls:
     def forget(self) -> None:
         self._pull = {}
 
-    def close(self) -> None:
-        """Nothing of the network is held."""
-
 
 def _as_it_is(slot: ParameterSlot) -> None:
     """Write a parameter to where it leaves."""
     slot.view.copy_(slot.parameter)
 
 
-class PushedParameters:
+class PushedParameters(Contributions):
     """See `Contributions`. This worker's parameters as they are when they leave, or what `write` makes of them."""
-
-    lazy = False
 
     def __init__(
         self,
@@ -230,15 +205,6 @@ class PushedParameters:
         self.write: Callable[[ParameterSlot], None] = _as_it_is
         self.buckets = Buckets(plans, memory, chunk_mb=chunk_mb, private=False)
 
-    def begin(self) -> None:
-        pass
-
-    def in_backward(self, *, last: bool) -> None:
-        pass
-
-    def updated(self) -> None:
-        pass
-
     @torch.no_grad()
     def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
         """Let all parameters leave, whatever this worker's share of the samples."""
@@ -246,9 +212,3 @@ class PushedParameters:
         for chunk in self.buckets.chunks:
             self._ready(chunk)
         return []
-
-    def forget(self) -> None:
-        """Do nothing: there is nothing that this worker would count."""
-
-    def close(self) -> None:
-        """Nothing of the network is held."""

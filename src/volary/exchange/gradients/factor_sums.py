@@ -35,7 +35,7 @@ class FactorMemory(Memory):
 
 
 class FactorSums:
-    """Gives each rank what the sum of a bucket's gradients can be formed from; see `volary.comm.sums.route.Route`.
+    """Gives each rank what the sum of a bucket's gradients can be formed from; see `volary.comm.sums.route.BufferSums`.
 
     plans: one layer's weight, or weight and bias, each. neighbours: of each, how many others a rank sends to in a step;
     None: all. With each step they are others, so that all pairs meet in time. What is heard then counts for all: it is
@@ -55,16 +55,6 @@ class FactorSums:
         self._coming: dict[int, _Coming] = {}  # by buffer
         self._sent: dict[tuple[int, int], int] = {}  # by buffer and rank: how many rows the last time
         self._arrived: dict[tuple[int, int], int] = {}
-
-    @property
-    def sent_bytes(self) -> int:
-        """Payload that this rank has sent."""
-        return self._links.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        """Payload that this rank has received, or is about to."""
-        return self._links.received_bytes
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:

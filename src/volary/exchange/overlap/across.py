@@ -19,36 +19,24 @@ from volary.comm.groups.blocking import add_up
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.comm.sums.hops import Piece
-    from volary.comm.sums.route import Arrival, Memory, Route
+    from volary.comm.sums.route import Arrival, BufferSums, Memory
     from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.gradients.plan import BucketPlan
 
 
 class AcrossReplicas:
-    """See `volary.comm.sums.route.Route`. within: sums of this rank's group. across: the ranks that own the same.
+    """See `volary.comm.sums.route.BufferSums`. within: of this rank's group. across: the ranks that own the same.
 
-    Its buffers are those of `plans`, then the votes, and then what each group has for itself.
+    Its buffers are those of `plans`, then the votes, and then what each group has for itself. across_bytes: that this
+    rank has sent between groups, and received, since it started.
     """
 
-    def __init__(self, within: Route, across: Group, plans: Sequence[BucketPlan], owned: OwnedValues) -> None:
+    def __init__(self, within: BufferSums, across: Group, plans: Sequence[BucketPlan], owned: OwnedValues) -> None:
         self._within, self._across, self._plans, self._owned = within, across, plans, owned
         self._own = cache(self._owned_of)  # the same chunks in every step
         self.in_flight = within.in_flight
         self._share = 2 * (across.size - 1) / across.size
-        self._across_bytes = 0
-
-    @property
-    def sent_bytes(self) -> int:
-        return self._within.sent_bytes + self._across_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        return self._within.received_bytes + self._across_bytes
-
-    @property
-    def across_bytes(self) -> int:
-        """The bytes that this rank has sent between groups, and received, since it started."""
-        return self._across_bytes
+        self.across_bytes = 0
 
     @property
     def memory(self) -> Sequence[Memory]:
@@ -63,7 +51,7 @@ class AcrossReplicas:
         own = [self.memory[buffer].agreed[low:high] for low, high in self._own(buffer, start, end)]
         together = torch.cat(own)
         add_up(together, self._across)
-        self._across_bytes += int(self._share * together.nbytes)
+        self.across_bytes += int(self._share * together.nbytes)
         for values, total in zip(own, together.split(list(map(len, own))), strict=True):
             values.copy_(total)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.comm.routes._base import RoutePlugin
     from volary.comm.sums.partner_means import Partners
-    from volary.comm.sums.route import BufferShape, Route
+    from volary.comm.sums.route import BufferShape, BufferSums, Route
     from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.gradients.plan import BucketPlan
@@ -141,7 +141,7 @@ class CommSetup:
         of_loop = "" if owned.once else "parameters of a loop of your own"
         name, reason = self._chosen(shapes, odd=_odd(plans) or gathered or of_loop or apart)
         broadcasts = self.links.broadcasts()
-        route: Route
+        route: BufferSums
         sums: Sequence[CodedSums] = ()
         added: AcrossReplicas | None = None
         self.shared = name == SHARED

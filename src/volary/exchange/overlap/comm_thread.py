@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from volary.comm.sums.route import Arrival, Route
+    from volary.comm.sums.route import Arrival, BufferSums
 
     _Underway: TypeAlias = tuple[int, float, float, Arrival]  # its number, when it was ready and sent
 
@@ -53,7 +53,7 @@ class CommThread:
 
     def __init__(
         self,
-        route: Route,
+        route: BufferSums,
         parcels: Sequence[Parcel],
         arrived: Callable[[int, ParcelTimes], None],
         failed: Callable[[BaseException], None],

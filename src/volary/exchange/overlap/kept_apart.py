@@ -52,7 +52,6 @@ class NoSums:
     """See `volary.exchange.representations._base.CodedSums`. What this rank contributes is what is agreed."""
 
     in_flight = 1
-    sent_bytes = received_bytes = 0
     traffic: tuple[Traffic, ...] = ()
 
     def __init__(self, shapes: Sequence[BufferShape]) -> None:
@@ -70,16 +69,8 @@ class SumsApart:
         self.memory, self.in_flight = self._route.memory, self._route.in_flight
 
     @property
-    def sent_bytes(self) -> int:
-        return int(self._route.sent_bytes)
-
-    @property
-    def received_bytes(self) -> int:
-        return int(self._route.received_bytes)
-
-    @property
     def traffic(self) -> tuple[Traffic, ...]:
-        sent, received = self.sent_bytes, self.received_bytes
+        sent, received = self._route.sent_bytes, self._route.received_bytes
         return (Traffic("none", "torch", sent, received, sent + received),)
 
     def sum_up(self, buffer: int, start: int, end: int) -> Arrival:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from volary.comm.sums.route import Arrival, Memory, Route
+    from volary.comm.sums.route import Arrival, BufferSums, Memory
 
 
 class MixedRoutes:
-    """See `volary.comm.sums.route.Route`. Each of `parts` has the buffers with the numbers beside it, in order.
+    """See `volary.comm.sums.route.BufferSums`. Each of `parts` has the buffers with the numbers beside it, in order.
 
     Each of them has as many sums under way as it can.
     """
 
-    def __init__(self, parts: Sequence[tuple[Route, Sequence[int]]]) -> None:
+    def __init__(self, parts: Sequence[tuple[BufferSums, Sequence[int]]]) -> None:
         self._lanes = [_Lane(route) for route, _ in parts]
         self._of = {
             number: (lane, place)
@@ -26,14 +26,6 @@ class MixedRoutes:
         }
         self.in_flight = max(lane.route.in_flight for lane in self._lanes)
         self.memory: Sequence[Memory] = [lane.route.memory[place] for _, (lane, place) in sorted(self._of.items())]
-
-    @property
-    def sent_bytes(self) -> int:
-        return sum(lane.route.sent_bytes for lane in self._lanes)
-
-    @property
-    def received_bytes(self) -> int:
-        return sum(lane.route.received_bytes for lane in self._lanes)
 
     def sum_up(self, buffer: int, start: int, end: int) -> Arrival:
         """Sum values of a buffer, as they travel."""
@@ -49,7 +41,7 @@ class MixedRoutes:
 class _Lane:
     """A route, and what is under way there, in order."""
 
-    route: Route
+    route: BufferSums
     under_way: deque[_Underway] = field(default_factory=deque)
 
 

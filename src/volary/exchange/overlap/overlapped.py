@@ -11,7 +11,7 @@ from volary.exchange.overlap.update_thread import UpdateThread
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.sums.route import Memory, Route
+    from volary.comm.sums.route import BufferSums, Memory
     from volary.exchange._base import KeeperCallbacks
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.compression.residual import ResidualState
@@ -33,7 +33,7 @@ class OverlappedKeeper:
 
     def __init__(
         self,
-        route: Route,
+        route: BufferSums,
         broadcasts: Broadcasts,
         errors: ErrorFeedback,
         reason: str,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.groups.group import Group
-    from volary.comm.sums.route import BufferShape, Route
+    from volary.comm.sums.route import BufferShape, BufferSums, Route
     from volary.comm.topology.topology import Topology
     from volary.exchange.gathering.gathered import GatheredParameters
     from volary.exchange.gradients.bucket import Chunk
@@ -54,7 +54,7 @@ class OwnerCopies:
 
 def in_shared_memory(
     group: Group, plans: Sequence[BucketPlan], box: BufferShape, owned: OwnedValues
-) -> tuple[Route, OwnerCopies]:
+) -> tuple[BufferSums, OwnerCopies]:
     """In memory that all ranks share, where parameters are once: rank 0's. A collective call. Raises OSError."""
     shapes = [plan.shape for plan in plans]
     divide = _divide(plans, range(len(plans)), owned)
@@ -70,7 +70,7 @@ def around_a_ring(
     topology: Topology,
     site: Site,
     gathered: GatheredParameters | None = None,
-) -> tuple[Route, Route, Sequence[CodedSums], OwnerCopies]:
+) -> tuple[Route, BufferSums, Sequence[CodedSums], OwnerCopies]:
     """Between machines: what carries plain values, the whole route, and what sums encoded gradients.
 
     gathered: parameters which no copies go around of. A collective call. Raises SettingError.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from volary.comm.sums.route import Route
+from volary.comm.sums.route import BufferSums
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,8 +66,8 @@ class Piece:
     rows: FactorRows | None
 
 
-class CodedSums(Route, Protocol):
-    """A route of gradients that do not travel as they are."""
+class CodedSums(BufferSums, Protocol):
+    """Sums of gradients that do not travel as they are."""
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
