@@ -28,6 +28,11 @@ def named_parameters(module: nn.Module, *, remove_duplicate: bool = True) -> Ite
     return ((plain(name), one) for name, one in module.named_parameters(remove_duplicate=remove_duplicate))
 
 
+def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, by name, in the same order."""
+    return {name: one for name, one in named_parameters(module) if one.requires_grad}
+
+
 def named_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """As torch's, in the same order."""
     plain = plain_names(module)

@@ -208,6 +208,6 @@ class Partition(Protocol):
 
 def trained_sizes(module: nn.Module) -> dict[str, int]:
     """How many values each trained parameter has, by name, in the network's order."""
-    from volary.naming import named_parameters
+    from volary.naming import trained_parameters
 
-    return {name: one.numel() for name, one in named_parameters(module) if one.requires_grad}
+    return {name: one.numel() for name, one in trained_parameters(module).items()}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from volary.errors import SettingError
-from volary.naming import fits, named_modules, named_parameters
+from volary.naming import fits, named_modules, named_parameters, trained_parameters
 from volary.session.reading.problems import nearest
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def freeze(module: nn.Module, rules: Sequence[Freeze]) -> Frozen:
                 f"train.freeze: match is {rule.match!r}, which fits no parameter; {hint}accepted: a layer, or a "
                 f"pattern of names such as {names[0] if names else 'conv1.weight'!r}"
             )
-    trained = {name: one for name, one in named_parameters(module) if one.requires_grad}
+    trained = trained_parameters(module)
     found = {name: first for name in trained if (first := _rule_of(name, rules)) is not None}
     for name in found:
         trained[name].requires_grad_(False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from volary.naming import named_parameters
+from volary.naming import named_parameters, trained_parameters
 from volary.network.layer_graph import INPUT
 from volary.partition._base import LayerUse
 
@@ -38,7 +38,7 @@ def _of_worker(session: Session, module: nn.Module, rank: int, graph: dict[str, 
     part = session.strategy.partition.part(module, rank, session.strategy.workers)
     named = dict(named_parameters(module))
     sizes = {name: part.holdings.computes_with(name, one.numel()) * one.element_size() for name, one in named.items()}
-    trained = sum(sizes[name] for name, one in named_parameters(module) if one.requires_grad)
+    trained = sum(sizes[name] for name in trained_parameters(module))
     whole = sum(one.nbytes for one in module.parameters() if one.requires_grad)
     kept = getattr(session.optimizer, "kept", 0) * whole * part.holdings.kept_share
     text = (

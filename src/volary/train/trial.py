@@ -18,7 +18,7 @@ from volary.errors import BadInput, CorruptSample, DataError, SettingError, Targ
 from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.rows import StepEstimate, estimated
-from volary.naming import named_parameters
+from volary.naming import trained_parameters
 from volary.network.dry_run import unchanged
 from volary.network.layer_graph import layer_graph
 from volary.run.machine.memory import IMPORTED_BYTES, available_bytes, judge
@@ -71,7 +71,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
     """
     with kept_generators():
         warnings = [*remarks_of(model.samples), *_length(session, model)]
-        named = [(name, one) for name, one in named_parameters(model.module) if one.requires_grad]
+        named = list(trained_parameters(model.module).items())
         trained = [parameter for _, parameter in named]
         refuse_strangers(session.strategy.codec, model.module)
         chooses = session.strategy.partition.chooses

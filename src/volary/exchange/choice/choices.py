@@ -14,7 +14,7 @@ from volary.exchange.choice.tables import fitting
 from volary.exchange.gradients.factor_hooks import outer_layers
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
-from volary.naming import named_parameters
+from volary.naming import named_parameters, trained_parameters
 
 if TYPE_CHECKING:
     from volary.codec._base import Codec
@@ -46,7 +46,7 @@ def pushed(codec: Codec, module: nn.Module, samples: int, servers: int) -> dict[
 
 def refuse_strangers(codec: Codec, module: nn.Module) -> None:
     """Raise SettingError for a pattern that matches no trained parameter of `module`."""
-    known = [name for name, parameter in named_parameters(module) if parameter.requires_grad]
+    known = list(trained_parameters(module))
     for pattern in codec.patterns():
         if not any(fnmatchcase(name, pattern) for name in known):
             examples = ", ".join(known[:4]) + ", ..." * (len(known) > 4)

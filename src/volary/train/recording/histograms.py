@@ -16,7 +16,7 @@ import torch
 
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.exchange.gradients.plan import values_in
-from volary.naming import named_parameters
+from volary.naming import trained_parameters
 from volary.sharding.ranges import Range
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Histograms:
         await_all: Callable[[], None],
         kept: Holdings | None = None,
     ) -> None:
-        self._named = [(name, one) for name, one in named_parameters(module) if one.requires_grad]
+        self._named = list(trained_parameters(module).items())
         self._recorder, self._period, self._await_all, self._kept = recorder, period, await_all, kept
         self._budget = HistogramBudget()
         self._begun = 0  # the newest step; 0: none yet

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.naming import named_parameters
+from volary.naming import named_parameters, trained_parameters
 from volary.train.agreement.lent import lent
 from volary.train.strategies.averaging.rank_parameters import RankParameters
 from volary.train.strategies.averaging.skeleton import centre_of
@@ -28,7 +28,7 @@ class Centre:
 
     def __init__(self, module: nn.Module, part: float, workers: int) -> None:
         self.part, self._rank = part, RankParameters(workers)
-        self.own = {name: one for name, one in named_parameters(module) if one.requires_grad}
+        self.own = trained_parameters(module)
         centre = dict(named_parameters(centre_of(module)))
         self._values = {name: centre[name] for name in self.own}
         self._begun = False

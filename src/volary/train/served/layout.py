@@ -16,7 +16,7 @@ from volary.exchange.choice.choices import pushed
 from volary.exchange.gradients.plan import BucketPlan, row_values, values_in
 from volary.exchange.representations import representation_in
 from volary.exchange.representations.exact import EXACT
-from volary.naming import named_buffers, named_parameters
+from volary.naming import named_buffers, trained_parameters
 from volary.server.protocol.slices import Slice, cut
 from volary.sharding.ranges import Range
 from volary.train.model import update_rule
@@ -95,7 +95,7 @@ def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, *, eleme
     batch_size: samples of a global batch, 0 if none of its gradients may travel as factors. elementwise: the update
     rule may be given parts of a parameter. Raises SettingError for a tensor that does not lie densely in memory.
     """
-    trained = [(name, parameter) for name, parameter in named_parameters(module) if parameter.requires_grad]
+    trained = list(trained_parameters(module).items())
     chunk_mb = strategy.bucket_mb if elementwise else WHOLE_MB
     servers, samples = strategy.servers, -(-batch_size // strategy.workers) * strategy.consistency.steps()
     gradients = samples if strategy.consistency.pushes is Push.GRADIENT else 0

@@ -23,7 +23,7 @@ from volary.exchange.gradients.contributions import (
 )
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 from volary.exchange.overlap.delayed import DelayedKeeper
-from volary.naming import is_compiled, named_modules, named_parameters
+from volary.naming import is_compiled, named_modules, named_parameters, trained_parameters
 from volary.run.database.traffic import totals
 from volary.train.agreement import votes
 from volary.train.agreement.agreed_plan import compare_plan, describe
@@ -114,8 +114,7 @@ class ContributionBuffers(Generic[Kind]):
         self.group, self._recorder, self._owned = group, settings.recorder, settings.comm_setup.owned
         everyone = list(named_parameters(module))
         self.alike = [parameter for name, parameter in everyone if name not in settings.kept_apart]
-        trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
-        plans = plan(trained, strategy.bucket_mb, representations)
+        plans = plan(list(trained_parameters(module).items()), strategy.bucket_mb, representations)
         self._described = describe(plans, strategy.bucket_mb)
         self.compare(group.bulletin, "plan", range(len(self._described)))
         self._speeds = strategy.balance == "auto"

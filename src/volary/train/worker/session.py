@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from volary.errors import SettingError
-from volary.naming import named_parameters
+from volary.naming import trained_parameters
 from volary.network.execution.compiled import compiled
 from volary.partition._base import whole_batch
 from volary.train.coordinator import Coordinator
@@ -96,7 +96,7 @@ def trained_network(
     averaging: of the worker's own parameters. averages: an average of weights is kept.
     """
     schedule = schedule_of(model.session, steps_per_epoch)
-    trained = [(name, parameter) for name, parameter in named_parameters(model.module) if parameter.requires_grad]
+    trained = list(trained_parameters(model.module).items())
     if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
     paced = schedule if feed is None else Paced(schedule, feed)

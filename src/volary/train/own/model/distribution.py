@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
 from volary.exchange.gradients.accumulation_hooks import before_bucket
-from volary.naming import named_parameters
+from volary.naming import trained_parameters
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.own.early.early_steps import EarlySteps
 from volary.train.own.early.early_update import EarlyUpdate
@@ -120,7 +120,7 @@ def distribute(
     if early is not None and group.size > 1:
         holdings, sparse = part.holdings, bool(contents.sparse)
         shared_with, keeps = beside if holdings.in_shares else None, bool(holdings.owned)
-        trained = {name: one for name, one in named_parameters(model) if one.requires_grad}
+        trained = trained_parameters(model)
         update = EarlyUpdate(early, trained, callbacks.settle, sparse=sparse, shared_with=shared_with, keeps=keeps)
     held = HeldGradients(contents.trained, callbacks.used)
     with ExitStack() as hooks:

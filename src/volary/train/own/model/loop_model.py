@@ -12,7 +12,7 @@ import torch
 from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
 from volary.exchange.gradients.plain_layers import only_looks
-from volary.naming import named_parameters
+from volary.naming import trained_parameters
 from volary.train.agreement.lent import lent_mean
 from volary.train.coordinator import LearnTask
 from volary.train.own.early.absent_gradient import LOOKED_AT
@@ -289,8 +289,8 @@ class LoopModel:
         return "" if lent else self.period.own_copy
 
     def _lent_mean(self) -> AbstractContextManager[object]:
-        trained = {name: one for name, one in named_parameters(self.model) if one.requires_grad}
-        return lent_mean(trained, self.period.weight(self.replicas.size), self._among_replicas)
+        mean_weight = self.period.weight(self.replicas.size)
+        return lent_mean(trained_parameters(self.model), mean_weight, self._among_replicas)
 
     @only_looks
     def _reached(self, parameter: Tensor) -> None:

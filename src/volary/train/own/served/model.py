@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
-from volary.naming import named_parameters
+from volary.naming import named_parameters, trained_parameters
 from volary.train.own.model.contents import Contents, as_one, ids_of
 from volary.train.served.server.loop_optimizer import LoopOptimizer, plain
 
@@ -25,8 +25,7 @@ class ServedModel:
     def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
         self.models, self.optimizers = models, optimizers
         self.module = as_one(models)
-        trained = {name: one for name, one in named_parameters(self.module) if one.requires_grad}
-        self.settings = LoopOptimizer.of(optimizers, trained)
+        self.settings = LoopOptimizer.of(optimizers, trained_parameters(self.module))
         self.contents = Contents(self.module)
 
     def has(self, optimizer: Optimizer) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.naming import named_parameters
+from volary.naming import trained_parameters
 from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import share_now
 from volary.train.agreement.lent import lent
@@ -56,7 +56,7 @@ class ElasticSteps(Exchanging):
     ) -> None:
         self._outer = settings.state.outer.of(settings.module, settings.strategy.consistency)
         self._centre = centre_of(settings.module)
-        own = {name: one for name, one in named_parameters(settings.module) if one.requires_grad}
+        own = trained_parameters(settings.module)
         self._numbers = {name: number for number, name in enumerate(own)}  # as the rule of the centre has them
         around = replace(settings, module=self._centre)
         super().__init__(pulls(around, representations, group, own, part), settings.recorder)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.naming import named_parameters
+from volary.naming import trained_parameters
 from volary.run.database.traffic import Traffic, added
 from volary.train.agreement.first_state import share_now
 from volary.train.agreement.lent import lent, lent_mean
@@ -55,7 +55,7 @@ class FragmentedSteps(Voting):
     ) -> None:
         consistency = settings.strategy.consistency
         self._alpha, self._behind = consistency.alpha, settings.comm_setup.behind
-        trained = {name: one for name, one in named_parameters(settings.module) if one.requires_grad}
+        trained = trained_parameters(settings.module)
         self._trained: Mapping[str, Tensor] = {name: one.detach() for name, one in trained.items()}
         numbers = {name: number for number, name in enumerate(trained)}
         self._fragments = [

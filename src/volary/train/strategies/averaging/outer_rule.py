@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.errors import SettingError
-from volary.naming import named_parameters
+from volary.naming import trained_parameters
 from volary.server.update_rule import MeanRule
 from volary.sharding.ranges import Range
 from volary.train.model import plain_rule
@@ -127,12 +127,12 @@ class WorkersOuterRule:
         Raises SettingError for an outer rule that needs whole tensors.
         """
         if self._rule is None:
-            trained = [(name, one) for name, one in named_parameters(module) if one.requires_grad]
-            slices = {n: {Range(name, 0, one.numel()): one.detach()} for n, (name, one) in enumerate(trained)}
+            trained = trained_parameters(module)
+            slices = {n: {Range(name, 0, one.numel()): one.detach()} for n, (name, one) in enumerate(trained.items())}
             made = outer_rule(slices, outer_updating(consistency, self._averaging), self._averaging, MeanRule())
             if isinstance(made, MeanRule):
                 return made
-            self._rule, self._trained = made, [one for _, one in trained]
+            self._rule, self._trained = made, list(trained.values())
             self._take_up()
         return self._rule
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW, Muon, Optimizer
 
+from volary.train.update.rules.by_group import evaluated
+
 
 class MatricesApart(Optimizer):
     """One group of parameters, of any shapes, that have a learning rate and a weight decay in common.
@@ -34,10 +36,7 @@ class MatricesApart(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Let each rule update its parameters, with the state, rates and decays that this optimiser has by now."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else evaluated(closure)
         for rule in (self._muon, self._adamw):
             if rule is not None:
                 rule.state, rule.param_groups = self.state, self._groups_of(rule)

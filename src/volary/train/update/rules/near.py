@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from volary.train.update.rules.by_group import evaluated
+
 FROM, TAKEN = "began_at", "taken"
 
 
@@ -27,10 +29,7 @@ class Near(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update the parameters that have gradients, as torch's optimisers do."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else evaluated(closure)
         used = [one for group in self.param_groups for one in group["params"] if one.grad is not None]
         found: list[tuple[Tensor, int]] = []
         for one in used:
