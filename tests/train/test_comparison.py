@@ -8,7 +8,7 @@ import random
 import pytest
 
 from volary.train.strategies.comparison import EACH, QUAD, Comparison
-from volary.train.strategies.strategy_state import StrategyState
+from volary.train.strategies.strategy_state import STRATEGY, StrategyState, renamed
 
 
 def compared(expected_s: list[float], step_s) -> tuple[Comparison, list[int]]:
@@ -90,3 +90,4 @@ def test_a_checkpoint_has_how_far_it_is_and_one_of_an_earlier_version_goes_on_wi
     among_three = {"representations": [{}] * 3, "rows": [[]] * 3, "expected_s": [1.0] * 3, "step_s": [0.5]}
     again.restore({"ways": {"w": "onebit"}, "comparison": among_three | {"best": 0, "rival": 1}})
     assert (again.representations, again.comparison) == ({"w": "onebit"}, None)
+    assert renamed({"feed": {}, "ways": [first.state()]}) == {"feed": {}, STRATEGY: [first.state()]}

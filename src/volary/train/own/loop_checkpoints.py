@@ -24,7 +24,7 @@ from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.stateful import CheckpointParts
 from volary.train.state.weights import WEIGHTS, SavedWeights, load_weights, weights_content, weights_of
-from volary.train.strategies.strategy_state import StrategyState
+from volary.train.strategies.strategy_state import STRATEGY, StrategyState, renamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +85,7 @@ class LoopState:
     manifest: Manifest
     folder: Path
     named: Mapping[str, Any]
-    ways: list[Any]
+    strategies: list[Any]
     mine: Mapping[str, Any]
     residuals: list[tuple[list[Any], list[Any]]]  # of codecs, with what their rank held of the model
     restored: bool = False
@@ -138,8 +138,8 @@ class LoopCheckpoints:
     def strategy_state(self) -> StrategyState:
         """The strategy's state for the next model that is distributed: new, or as it was saved."""
         state, number = StrategyState(), len(self._strategies)
-        if self._saved is not None and number < len(self._saved.ways):
-            state.restore(self._saved.ways[number])
+        if self._saved is not None and number < len(self._saved.strategies):
+            state.restore(self._saved.strategies[number])
             state.outer.restore(self._outer(number).plain())
             state.restore_rank(self._residuals(number, []))
         self._strategies.append(state)
@@ -147,7 +147,7 @@ class LoopCheckpoints:
 
     def hold(self, number: int, cut: CutModel) -> None:
         """Let the strategy of model `number`, of which workers hold parts, go on with what was saved of this one's."""
-        if self._saved is not None and number < len(self._saved.ways):
+        if self._saved is not None and number < len(self._saved.strategies):
             outer = self._outer(number).within(cut.holdings.blocks)
             self._strategies[number].outer.restore(outer.plain())
             self._strategies[number].restore_rank(self._residuals(number, cut.held))
@@ -155,7 +155,7 @@ class LoopCheckpoints:
     def _outer(self, number: int) -> OptimizerState:
         """The whole state of the outer rule of model `number`, whoever wrote it."""
         assert self._saved is not None
-        kept = self._saved.ways[number].get("outer")  # not in checkpoints of earlier versions
+        kept = self._saved.strategies[number].get("outer")  # not in checkpoints of earlier versions
         if kept or number:
             return OptimizerState.from_plain(kept or [])
         return OptimizerState.read(self._saved.folder, self._saved.manifest, OUTER, averages=False)
@@ -320,8 +320,8 @@ class LoopCheckpoints:
             yield WEIGHTS, weights_content(weights.tensors)
             named[MODEL] = _WEIGHTS
         named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
-        ways = [{**one.state(), "outer": [] if self._held else one.outer.state()} for one in self._strategies]
-        yield SHARED, StateContent({"named": named, "ways": ways, "place": here})
+        strategies = [{**one.state(), "outer": [] if self._held else one.outer.state()} for one in self._strategies]
+        yield SHARED, StateContent({"named": named, STRATEGY: strategies, "place": here})
 
     def _taken_up(self, name: str, value: Any, saved: Any, of: LoopState) -> Any:
         """A value as it was saved: an object that has taken up its state, or the plain value."""
@@ -386,14 +386,14 @@ class LoopCheckpoints:
         if self._saver is None or found is None:
             return None
         manifest, path = found
-        shared = unpacked(read(path, manifest, SHARED), path / SHARED)
+        shared = renamed(unpacked(read(path, manifest, SHARED), path / SHARED))
         states = rank_states(path, manifest, self._saver.rank, self._saver.size)
         if "place" in shared:
             mine = {"own": {}, "generators": None, **shared["place"], **states[0]}
         else:  # of an earlier version
             mine = states[0] or unpacked(path / rank_file(0), path / rank_file(0)) | {"generators": None}
         residuals = [(state.get(HELD, []), state[RESIDUALS]) for state in states if state]
-        return LoopState(manifest, path, shared["named"], shared["ways"], mine, residuals)
+        return LoopState(manifest, path, shared["named"], shared[STRATEGY], mine, residuals)
 
 
 @dataclass(frozen=True)

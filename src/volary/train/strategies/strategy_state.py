@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from volary.exchange.compression.error_feedback import ErrorFeedback
@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from volary.exchange.compression.residual import ResidualState
     from volary.train.update.averaging import Averaging
 
-_KEY = "ways"  # the name of the representations in state.pt since its first version
+STRATEGY = "strategy"  # what a checkpoint calls this state, and that of all of a user's loop
+_REPRESENTATIONS = "representations"
+_EARLIER = "ways"  # the name of all three in checkpoints of earlier versions
+
+
+def renamed(shared: Mapping[str, Any]) -> dict[str, Any]:
+    """What all ranks have alike in a checkpoint, by its names of this version, whichever wrote it."""
+    return {STRATEGY if name == _EARLIER else name: state for name, state in shared.items()}
 
 
 class ResidualKeeper(Protocol):
@@ -46,10 +53,13 @@ class StrategyState:
 
     def state(self) -> dict[str, Any]:
         """The representations, and how far they were compared."""
-        return {_KEY: self.representations, "comparison": self.comparison.state() if self.comparison else None}
+        return {
+            _REPRESENTATIONS: self.representations,
+            "comparison": self.comparison.state() if self.comparison else None,
+        }
 
     def restore(self, state: Any) -> None:
-        self.representations = dict(state[_KEY])
+        self.representations = dict(state[_REPRESENTATIONS if _REPRESENTATIONS in state else _EARLIER])
         compared = state.get("comparison")  # not, or otherwise, in checkpoints of earlier versions
         self.comparison = Comparison(**compared) if compared and "over" in compared else None
 

@@ -17,7 +17,7 @@ from volary.train.state.progress import Progress
 from volary.train.state.rank_state import RESIDUALS, STREAMS
 from volary.train.state.seeds import seed_all
 from volary.train.strategies.contribution import StepSettings
-from volary.train.strategies.strategy_state import StrategyState
+from volary.train.strategies.strategy_state import STRATEGY, StrategyState
 from volary.train.worker.rank_part import RankPart
 from volary.train.worker.saver import GroupSaver
 from volary.train.worker.session import average_of, trained_network, training
@@ -77,7 +77,7 @@ def assemble(
         recorder,
         own.part,
         network,
-        {**data.parts(), "best": best, "ways": state, "outer": state.outer, **judged},
+        {**data.parts(), "best": best, STRATEGY: state, "outer": state.outer, **judged},
         {RESIDUALS: state, STREAMS: data.streams, **replica.own},
         Progress(data.feed, best, update.plateau, lambda text: recorder.event("warning", text=text)),
         updates_locally=updates_locally,

@@ -29,6 +29,7 @@ from volary.train.state.weights import (
     weights_file,
     weights_of,
 )
+from volary.train.strategies.strategy_state import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -218,7 +219,7 @@ class SessionParts:
     def _shared(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
         """Read what all ranks hold alike; of what servers wrote, as much as they know of it."""
         if SHARED in manifest.files:
-            known = unpacked(read(folder, manifest, SHARED), folder / SHARED)
+            known = renamed(unpacked(read(folder, manifest, SHARED), folder / SHARED))
         else:
             known = self._progress.parts(read(folder, manifest, ROSTER))
         rules = {name: self._rule_state(folder, manifest, name, file).plain() for name, file in _RULES.items()}
