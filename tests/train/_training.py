@@ -26,7 +26,7 @@ from volary.train.state.seeds import seed_all
 from volary.train.trial import try_session
 from volary.train.worker.build import assemble
 
-CODE = Path(__file__).with_name("_user_code.py")
+DATA, LOSSES, NETWORKS = (Path(__file__).with_name(f"_user_{of}.py") for of in ("data", "losses", "networks"))
 _lives = itertools.count()
 
 
@@ -34,15 +34,15 @@ OVERLAPPED = {"exchange": {"name": "allreduce", "route": "torch"}}  # a strategy
 
 
 def session(network: str, /, *, of: dict[str, Any] | None = None, **settings: Any) -> Session:
-    """A session of `_user_code.py`'s network of that name on its points: 20 steps of 10 samples, or as told.
+    """A session of `_user_networks.py`'s network of that name, on `_user_data.py`'s points: 20 steps, or as told.
 
     of: the network's own arguments. chosen: which samples, and how often: folds, a split, sampling.
     """
     source = settings.pop("source", {"name": "points"})
     return Session(
-        network={"name": f"{CODE}:{network}", **(of or {})},
+        network={"name": f"{NETWORKS}:{network}", **(of or {})},
         data={
-            "source": {**source, "name": f"{CODE}:{source['name']}"},
+            "source": {**source, "name": f"{DATA}:{source['name']}"},
             "batch_size": settings.pop("batch_size", 10),
             "batch": settings.pop("batch", "fixed"),
             "shuffle": settings.pop("shuffle", True),

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from train._training import Trained
-from train._user_code import Wide, points
+from train._user_data import points
+from train._user_networks import Wide
 from train._wide import assert_resumed_equals_whole, quickly, sent, stop_and_resume, wide
 from train.test_own_loop import call
 from volary.exchange.choice.costs import LinkCosts, WorkTimes

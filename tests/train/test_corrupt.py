@@ -12,7 +12,7 @@ from torch import nn
 
 from train._served import Kept, served
 from train._training import OVERLAPPED, Quick, Trained, looked_at, made, session, started, trained
-from train._user_code import points
+from train._user_data import points
 from train.test_served import over
 from volary.data.order import epoch_order
 from volary.errors import CorruptSample, DataError

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from train._own_loops import CLASSES, FEATURES, as_a_session, network, points
 from train._training import OVERLAPPED, session, trained
-from train._user_code import points as session_points
+from train._user_data import points as session_points
 from train.test_own_loop import ROUNDING, call
 from volary.errors import BadInput, SettingError
 from volary.session.script import Script

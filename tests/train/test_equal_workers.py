@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from train._training import Trained, session, trained
-from train._user_code import Exact, points
+from train._user_data import points
+from train._user_networks import Exact
 from volary.data.order import epoch_order
 from volary.session import Session
 

@@ -18,7 +18,7 @@ from train import _own_loops
 from train._behaviours.several_models import gan_in_two_calls, two_optimizers_of_one_model
 from train._own_workers import worker_in
 from train._training import OVERLAPPED, session, trained
-from train._user_code import points
+from train._user_data import points
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import NotSaved, RanksDiffer, SettingError, Stopped

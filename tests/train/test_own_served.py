@@ -37,7 +37,7 @@ from train._own_served import (
 from train._own_workers import worker_in
 from train._served import served
 from train._training import session
-from train._user_code import points
+from train._user_data import points
 from train.test_own_loop import call as called
 from volary.data.reader import SamplePlaces
 from volary.data.sharing.among import Among
