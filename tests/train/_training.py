@@ -26,7 +26,9 @@ from volary.train.state.seeds import seed_all
 from volary.train.trial import try_session
 from volary.train.worker.build import assemble
 
-DATA, LOSSES, NETWORKS = (Path(__file__).with_name(f"_user_{of}.py") for of in ("data", "losses", "networks"))
+USER_DATA, USER_LOSSES, USER_NETWORKS = (
+    Path(__file__).with_name(f"_user_{of}.py") for of in ("data", "losses", "networks")
+)
 _lives = itertools.count()
 
 
@@ -40,9 +42,9 @@ def session(network: str, /, *, of: dict[str, Any] | None = None, **settings: An
     """
     source = settings.pop("source", {"name": "points"})
     return Session(
-        network={"name": f"{NETWORKS}:{network}", **(of or {})},
+        network={"name": f"{USER_NETWORKS}:{network}", **(of or {})},
         data={
-            "source": {**source, "name": f"{DATA}:{source['name']}"},
+            "source": {**source, "name": f"{USER_DATA}:{source['name']}"},
             "batch_size": settings.pop("batch_size", 10),
             "batch": settings.pop("batch", "fixed"),
             "shuffle": settings.pop("shuffle", True),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from train._training import LOSSES, OVERLAPPED, Quick, Trained, made, session, trained
+from train._training import OVERLAPPED, USER_LOSSES, Quick, Trained, made, session, trained
 from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost, SettingError
 from volary.exchange import ROOM as EXCHANGES
@@ -30,7 +30,7 @@ RULES: dict[str, dict[str, Any]] = {
     "rmsprop": {"name": "rmsprop", "lr": 0.02, "momentum": 0.9, "centered": True, "weight_decay": 0.01},
     "adagrad": {"name": "adagrad", "lr": 0.1, "lr_decay": 0.1},
     "adadelta": {"name": "adadelta", "lr": 1.0, "weight_decay": 0.01},
-    "a rule of the user's own, elementwise": {"name": f"{LOSSES}:OwnElementwiseRule", "lr": 0.2},
+    "a rule of the user's own, elementwise": {"name": f"{USER_LOSSES}:OwnElementwiseRule", "lr": 0.2},
 }
 USES = ("plainly", "twice", "beside", "recomputed", "hooked", "penalised", "listed")
 AT_ONCE = {
@@ -64,7 +64,7 @@ def sessions() -> dict[str, Session]:
     found["accumulated"] = overlapped("Exact", optimizer=sgd, train={"steps": 20, "accumulate": 2})
     found["clipped by value"] = overlapped("Exact", optimizer=sgd, train={"steps": 20, "clip_value": 0.01})
     found["clipped by norm"] = overlapped("Exact", optimizer=sgd, train={"steps": 20, "clip_norm": 0.05})
-    found["a rule of the user's own"] = overlapped("Exact", optimizer={"name": f"{LOSSES}:OwnRule", "lr": 0.2})
+    found["a rule of the user's own"] = overlapped("Exact", optimizer={"name": f"{USER_LOSSES}:OwnRule", "lr": 0.2})
     found["scheduled"] = overlapped("Exact", optimizer=sgd, schedule={"name": "step", "every": 3, "gamma": 0.7})
     found["not contiguous"] = overlapped("Pictures", optimizer=RULES["adam"])
     found["tied"] = overlapped("Tied64")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from train._training import LOSSES, session
+from train._training import USER_LOSSES, session
 from volary.data.sources.text import Text
 from volary.errors import SettingError
 from volary.session import Session
@@ -36,8 +36,8 @@ def tried(one: Session) -> None:
         "torch.nn:L1Loss",
         "torch.nn:BCEWithLogitsLoss",
         "torch.nn.functional:mse_loss",
-        f"{LOSSES}:squared",
-        f"{LOSSES}:known",
+        f"{USER_LOSSES}:squared",
+        f"{USER_LOSSES}:known",
     ],
 )
 def test_a_loss_for_which_filled_up_targets_count_is_refused(loss):
@@ -59,7 +59,7 @@ def test_validation_data_is_refused_alike():
 
 
 def test_a_loss_that_ignores_them_is_a_mean_over_the_others():
-    model = build_model(padded(f"{LOSSES}:there"), CPU)
+    model = build_model(padded(f"{USER_LOSSES}:there"), CPU)
     inputs, targets = model.samples.fetch(torch.arange(4))
     flow = model.flow("train")
     errors = [model.module(one) - values for one, values in (model.samples._dataset[number] for number in range(4))]

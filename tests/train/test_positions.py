@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from train._served import Kept, served
-from train._training import LOSSES, OVERLAPPED, Quick, Trained, made, session, trained
+from train._training import OVERLAPPED, USER_LOSSES, Quick, Trained, made, session, trained
 from train._user_data import Sequences
 from train.test_served import over
 from volary.exchange.gradients import row_blocks
@@ -26,8 +26,8 @@ NOTHING = "no target of a batch counted, as each is ignored: it changed nothing"
 LOSSES: dict[str, dict[str, Any]] = {
     "plain": {"name": "cross_entropy"},
     "smoothed": {"name": "cross_entropy", "label_smoothing": 0.1},
-    "weighted": {"name": f"{LOSSES}:PositionsWeighted"},
-    "masked": {"name": f"{LOSSES}:masked"},
+    "weighted": {"name": f"{USER_LOSSES}:PositionsWeighted"},
+    "masked": {"name": f"{USER_LOSSES}:masked"},
 }
 
 
@@ -172,7 +172,9 @@ def test_workers_over_servers_equal_one_where_all_make_an_update(workers, alone,
 
 def unsaid(rank: int, world_size: int) -> Trained:
     one = positions(train={"steps": 3})
-    return trained(rank, world_size, replace(one, loss=session("Exact", loss=f"{LOSSES}:unsaid").loss), disk=Quick())
+    return trained(
+        rank, world_size, replace(one, loss=session("Exact", loss=f"{USER_LOSSES}:unsaid").loss), disk=Quick()
+    )
 
 
 def test_a_loss_of_one_s_own_that_does_not_say_what_it_divides_by_is_warned_of(workers, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from train._training import NETWORKS, Quick, trained
+from train._training import USER_NETWORKS, Quick, trained
 from volary.data.feed import Feed
 from volary.session import Session
 from volary.train.model import build_model
@@ -32,7 +32,7 @@ def digits(network: str, seed: int) -> Session:
 def in_64_bits(rank: int, world_size: int) -> dict[int, dict[str, Tensor]]:
     found = {}
     for seed in SEEDS:
-        one = digits(f"{NETWORKS}:LeNet64", seed)
+        one = digits(f"{USER_NETWORKS}:LeNet64", seed)
         found[seed] = trained(rank, world_size, one, f"of-{seed}", disk=Quick()).parameters
     return found
 

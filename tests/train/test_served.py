@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from train._served import Kept, served
-from train._training import LOSSES, Trained, session, trained
+from train._training import USER_LOSSES, Trained, session, trained
 from train.test_equal_workers import ROUNDING, RULES
 from volary.driver.ending import NoWatcher
 from volary.driver.start import start
@@ -43,7 +43,7 @@ def equal_ones() -> dict[str, Session]:
     found["scheduled"] = session("Exact", schedule={"name": "step", "every": 5})
     found["not contiguous"] = session("Pictures", optimizer=RULES["adam"])
     found["shared"] = session("Tied64")
-    found["of whole parameters"] = session("Exact", optimizer={"name": f"{LOSSES}:OwnRule", "lr": 0.2})
+    found["of whole parameters"] = session("Exact", optimizer={"name": f"{USER_LOSSES}:OwnRule", "lr": 0.2})
     found["by norms of parameters"] = session("Exact", optimizer={"name": "lamb", "lr": 0.05})
     found["as factors"] = session("Wide", batch_size=4, source={"name": "points", "samples": 18})
     loss = {"name": "cross_entropy", "metrics": ["f1", "confusion", "roc_auc"]}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from train._served import Kept, served
-from train._training import LOSSES, NETWORKS, Trained, session, trained
+from train._training import USER_LOSSES, USER_NETWORKS, Trained, session, trained
 from train.test_equal_workers import RULES
 from train.test_rounding import digits
 from train.test_served import assert_equal, over
@@ -24,7 +24,7 @@ def clipped(network: str = "Exact", *, norm: float = 0.05, **more: object) -> Se
 
 
 def _lenet() -> Session:
-    of_digits = digits(f"{NETWORKS}:LeNet64", seed=0)
+    of_digits = digits(f"{USER_NETWORKS}:LeNet64", seed=0)
     return replace(of_digits, train=replace(of_digits.train, clip_norm=0.3))
 
 
@@ -34,12 +34,12 @@ ALIKE: dict[str, Session] = {
     "in no step": clipped(norm=1e9),
     "in parts": clipped(train={"accumulate": 2}),
     "by value, too": clipped(train={"clip_value": 0.01}, norm=0.03),
-    "whole parameters": clipped(optimizer={"name": f"{LOSSES}:OwnRule", "lr": 0.2}),
+    "whole parameters": clipped(optimizer={"name": f"{USER_LOSSES}:OwnRule", "lr": 0.2}),
     "shared": clipped("Tied64", norm=0.5),
     "adam": clipped("Pictures", optimizer=RULES["adam"]),
     "uneven": session(
-        "Scores", of={"bits": 64}, source={"name": "Uneven"}, loss=f"{LOSSES}:sloping", batch_size=4, shuffle=False,
-        train={"steps": 12, "clip_norm": 0.1},
+        "Scores", of={"bits": 64}, source={"name": "Uneven"}, loss=f"{USER_LOSSES}:sloping", batch_size=4,
+        shuffle=False, train={"steps": 12, "clip_norm": 0.1},
     ),
     "lenet": _lenet(),
     "local, of one": clipped(),

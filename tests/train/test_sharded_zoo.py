@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from train._training import NETWORKS, Quick, Trained, trained
+from train._training import USER_NETWORKS, Quick, Trained, trained
 from train.test_equal_workers import ROUNDING, RULES
 from train.test_sharded import LEVEL_1, LEVEL_2, LEVEL_3, RING, SHARED
 from volary.session import Session
@@ -37,7 +37,7 @@ def of(network: dict[str, Any], source: dict[str, Any], optimizer: dict[str, Any
 
 
 def zoo(name: str, **sizes: Any) -> dict[str, Any]:
-    return {"name": f"{NETWORKS}:Zoo64", "zoo": name, "of": sizes}
+    return {"name": f"{USER_NETWORKS}:Zoo64", "zoo": name, "of": sizes}
 
 
 def train_all(rank: int, world_size: int) -> dict[str, Trained]:
@@ -45,7 +45,7 @@ def train_all(rank: int, world_size: int) -> dict[str, Trained]:
     adam, sgd = RULES["adam"] | {"lr": 1e-3}, RULES["sgd"] | {"lr": 0.01}
     networks = {
         "lenet": (zoo("lenet"), IMAGES, sgd),
-        "alexnet-like": ({"name": f"{NETWORKS}:AlexNetLike"}, IMAGES, adam),
+        "alexnet-like": ({"name": f"{USER_NETWORKS}:AlexNetLike"}, IMAGES, adam),
         "gpt": (zoo("gpt", **SMALL_GPT), TOKENS, adam),
         "lstm": (zoo("lstm", **SMALL_LSTM), TOKENS, sgd),
     }

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from docs._pages import CHECKOUT
-from train._training import NETWORKS, Quick, Trained, trained
+from train._training import USER_NETWORKS, Quick, Trained, trained
 from train.test_equal_workers import ROUNDING
 from volary.data.batching.batch import Batch
 from volary.data.samples import Samples
@@ -31,7 +31,7 @@ def session(*, data: dict[str, Any] | None = None, **settings: Any) -> Session:
     text = {"name": "text", "path": str(CHECKOUT / "LICENSE"), "length": LENGTH, "validation": 0.5}
     return Session(
         **{
-            "network": {"name": f"{NETWORKS}:Zoo64", "zoo": "lstm", "of": LSTM},
+            "network": {"name": f"{USER_NETWORKS}:Zoo64", "zoo": "lstm", "of": LSTM},
             "data": {"source": text, "batch_size": STREAMS, "shuffle": False, **(data or {})},
             "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.9},
             "train": {"steps": STEPS},

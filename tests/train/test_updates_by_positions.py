@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from train._served import served
-from train._training import LOSSES, Quick, made, session
+from train._training import USER_LOSSES, Quick, made, session
 from train.test_served import over
 from volary.server.roster.work import Closed, WorkScheduler
 from volary.session import Session
@@ -33,7 +33,7 @@ TOGETHER = ("bsp", "backup")  # whose updates are means over what counts in all 
 def uneven(bits: int = 64, data: Mapping[str, Any] = {}, **more: Any) -> Session:
     source, train = {"name": "Uneven", **data}, {"steps": STEPS, **more.pop("train", {})}
     return session(
-        "Scores", of={"bits": bits}, source=source, loss=f"{LOSSES}:sloping", batch_size=BATCH, shuffle=False,
+        "Scores", of={"bits": bits}, source=source, loss=f"{USER_LOSSES}:sloping", batch_size=BATCH, shuffle=False,
         optimizer={"name": "sgd", "lr": LR}, train=train, **more,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from train._served import Kept, served
-from train._training import DATA, NETWORKS, Quick, Trained, trained
+from train._training import USER_DATA, USER_NETWORKS, Quick, Trained, trained
 from train.test_equal_workers import ROUNDING, RULES
 from volary.session import Session
 
@@ -20,13 +20,13 @@ LINES: list[Any] = [  # of points; causal, so what shorter sequences are filled 
     {"attention": {"causal": True}},
     {"linear": {"outputs": "classes", "axis": -1}},
 ]
-DIFFERING = {"name": f"{DATA}:Sequences", "differ": True}
+DIFFERING = {"name": f"{USER_DATA}:Sequences", "differ": True}
 NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # recursion over trees; words of one kind may be in one worker's share alone, or in none
     "trees": ({"name": f"{TREES}:TreeNet", "classes": 3}, {"source": {"name": f"{TREES}:Trees"}, "batch_size": 8}),
     # sequences of differing length, in batches of differing size: the last one of an epoch has one sample
     "lengths": (
-        {"name": f"{NETWORKS}:Zoo64", "zoo": "layers", "of": {"layers": LINES}, "classes": 4},
+        {"name": f"{USER_NETWORKS}:Zoo64", "zoo": "layers", "of": {"layers": LINES}, "classes": 4},
         {"source": DIFFERING, "pad": True, "batch_size": 10},
     ),
 }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from train._training import NETWORKS, Quick, Trained, trained
+from train._training import USER_NETWORKS, Quick, Trained, trained
 from volary.network.zoo import ROOM
 from volary.session import Session
 
@@ -34,7 +34,7 @@ def train_one(rank: int, world_size: int, name: str) -> Trained:
     sizes, shape = SIZES[name]
     kind = "tokens" if name in TOKENS else "blobs"
     session = Session(
-        network={"name": f"{NETWORKS}:Zoo64", "zoo": name, "of": sizes},
+        network={"name": f"{USER_NETWORKS}:Zoo64", "zoo": name, "of": sizes},
         data={
             "source": {"name": "synthetic", "shape": shape, "classes": 5, "samples": 20, "kind": kind},
             "batch_size": 7,
