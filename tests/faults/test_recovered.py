@@ -75,6 +75,81 @@ def test_every_codec_goes_on_without_a_worker(launch, codec):
     assert [data["source"] for _, data in recovered(run)] == ["memory"]
 
 
+LOCAL = "{name: local, period: 5, outer: {name: sgd, lr: 0.7, momentum: 0.9, nesterov: true}}"
+MODELS = [LOCAL, "{name: local, period: 4, fragments: 2}", "{name: elastic, period: 3}", "{name: gossip, period: 2}"]
+
+
+def assert_each_sample_once(run, lost):
+    """Every step has the samples of its batch. lost: ranks, each with the step up to which it took part: its last rows
+    may be missing.
+    """
+    with RunReader(run.directory) as reader:
+        rows = list(reader.steps())
+    assert all(row.step <= lost.get(row.rank, row.step) for row in rows)
+    for step in range(1, last_step(run.directory) + 1):
+        learnt = {row.rank: row.samples for row in rows if row.step == step}
+        batch = 33 if step % 8 else 25  # of 256 samples
+        missing = [rank for rank, last in lost.items() if step <= last and rank not in learnt]
+        untold = batch - sum(learnt.values())
+        assert 0 < untold <= 17 * len(missing) if missing else not untold
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("model", MODELS)
+def test_with_steps_of_their_own_the_others_make_the_round_under_way_again_and_no_sample_is_lost_or_used_twice(
+    launch, model
+):
+    run = launch("train", session(steps=STEPS, workers=3, pace_s=0.01, consistency=model), MEMORY)
+    run.wait_for_step(25)
+    run.kill(rank=0)
+    step = step_of_recovery(run)
+    ended = run.ended()
+    assert (ended.status, state(run.directory), last_step(run.directory)) == (0, "finished", STEPS), run.text()
+    assert [data for _, data in recovered(run)] == [{"workers": 2, "lost": [0], "source": "memory"}]
+    assert_each_sample_once(run, lost={0: step})
+
+
+@pytest.mark.slow  # trains three times
+@pytest.mark.parametrize("model", ["local", LOCAL])
+def test_a_run_of_local_steps_equals_one_that_was_told_to_make_the_change_at_the_same_round(launch, model):
+    run = launch("train", session(steps=STEPS, workers=3, pace_s=0.01, consistency=model), MEMORY)
+    run.wait_for_step(25)
+    run.kill(rank=2)
+    step = step_of_recovery(run)
+    assert run.ended().status == 0, run.text()
+    told = launch("train", "session.yaml", MEMORY, f"train.steps={step}", "run.name=told", name="told")
+    assert told.ended().status == 0, told.text()
+    told = launch("resume", "told", f"train.steps={STEPS}", "strategy.workers=2", name="told")
+    assert told.ended().status == 0, told.text()
+    assert outcome(run.directory).weights == outcome(told.directory).weights
+
+
+@pytest.mark.slow  # waits until a silent worker counts as lost
+@pytest.mark.parametrize("model", [LOCAL, "gossip"])
+def test_a_worker_that_stops_between_two_rounds_is_missed_within_the_bound(launch, model):
+    soon = {"suspect_after_s": 1, "give_up_after_s": 2}
+    run = launch("train", session(steps=STEPS, workers=3, pace_s=0.02, consistency=model, **soon), MEMORY)
+    run.wait_for_step(20)
+    run.kill(rank=1, number=signal.SIGSTOP)
+    assert run.ended().status == 0, run.text()
+    (lost,) = events(run.directory, "lost")
+    assert lost.rank == 1 and "silent" in lost.data["reason"]
+    assert [data["lost"] for _, data in recovered(run)] == [[1]]
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("model", [LOCAL, "gossip", "elastic"])
+def test_the_last_one_of_workers_with_steps_of_their_own_trains_alone(launch, model):
+    run = launch("train", session(steps=200, workers=3, pace_s=0.01, consistency=model), MEMORY)
+    at = run.wait_for_step(20)
+    run.kill(rank=0)
+    run.wait_until(lambda: recovered(run) and last_step(run.directory) > recovered(run)[-1][0] + at)
+    run.kill(rank=1)
+    assert run.ended().status == 0, run.text()
+    assert recovered(run)[-1][1]["workers"] == 1
+    assert_each_sample_once(run, {rank: step for step, data in recovered(run) for rank in data["lost"]})
+
+
 @pytest.mark.slow  # waits until a silent worker counts as lost
 @pytest.mark.parametrize("route", ["auto", "torch"])
 def test_a_stopped_worker_is_missed_within_the_bound_and_cannot_come_back(launch, route):

@@ -13,14 +13,18 @@ from volary.session.reading.problems import SessionError
 from volary.session.spec import Strategy
 from volary.session.surviving import survives
 
+OWN_STEPS = [{"consistency": name} for name in ("local", "elastic", "gossip")]
+
 
 def made(strategy: dict[str, Any], **more: Any) -> Session:
     data = {"source": "digits", **more.pop("data", {})}
     return Session(network="lenet", data=data, strategy={"workers": 4, "recover": "memory", **strategy}, **more)
 
 
-@pytest.mark.parametrize("strategy", [{}, {"codec": "onebit"}, {"exchange": {"name": "allreduce", "route": "ring"}}])
-def test_every_route_and_codec_goes_with_it(strategy):
+@pytest.mark.parametrize(
+    "strategy", [{}, {"codec": "onebit"}, {"exchange": {"name": "allreduce", "route": "ring"}}, *OWN_STEPS]
+)
+def test_every_route_codec_and_model_over_all_reduce_goes_with_it(strategy):
     assert survives(made(strategy).strategy) == "the loss of workers while one is left"
     assert survives(made({**strategy, "workers": 1}).strategy) == "no loss of a worker"
     with_spares = "the loss of workers while one is left, with 2 to take their places"
@@ -34,8 +38,7 @@ def test_every_route_and_codec_goes_with_it(strategy):
         ({"exchange": "server"}, {}, "accepted: recover=checkpoint, or exchange=allreduce"),
         ({"partition": "sharded"}, {}, "no other worker has what the lost one kept; accepted: recover=checkpoint, or"),
         ({"partition": "tensor"}, {}, "accepted: recover=checkpoint, or partition=data"),
-        ({"consistency": "local"}, {}, "with consistency=local each worker updates parameters of its own"),
-        ({"consistency": "gossip"}, {}, "accepted: recover=checkpoint, or consistency=bsp"),
+        ({"consistency": {"name": "local", "quorum": 3}}, {}, "accepted: recover=checkpoint, or exchange=allreduce"),
         ({"backend": "nccl"}, {}, "backend=nccl waits for a lost worker do not end; accepted: auto, gloo"),
         ({"exchange": {"name": "allreduce", "behind": True}}, {}, "accepted: exchange.behind=false, or recover=che"),
         ({}, {"train": {"freeze": [{"match": "fc1", "until": "1 epochs"}]}}, "accepted: until=never, or checkpoint"),
@@ -46,6 +49,7 @@ def test_every_route_and_codec_goes_with_it(strategy):
             {},
             "nobody takes the place of a lost worker; accepted: 0, or recover=",
         ),
+        ({"spares": 1, "consistency": {"name": "local", "fragments": 2}}, {}, "accepted: 0, or fragments=1"),
         ({"spares": 1}, {"engine": "mpi"}, "engine mpi starts as many workers as train; accepted: 0, or engine=local"),
         ({}, {"train": {"sync_batch_norm": True}}, "bound to all workers; accepted: false, or checkpoint"),
     ],

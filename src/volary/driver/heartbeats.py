@@ -250,6 +250,9 @@ class HeartbeatService:
             match one:
                 case {"event": str(kind), "step": int(step), "data": dict(data)}:
                     events.append((kind, rank, step, data))
+                    if kind == "recovered" and self._members is not None:
+                        gone = self.watch.workers.keys() - self._members.ranks
+                        self._journal.take_back(gone, step)
                 case {"losses": list(losses), "drawn": dict(drawn)}:
                     events += _warnings(self._alike.did(rank, losses, drawn))
                 case {"writes": str(path), "place": str(at)}:

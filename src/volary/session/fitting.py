@@ -115,10 +115,10 @@ def _of_recovery(strategy: Strategy) -> Iterator[Need]:
             f"{why} partition={PARTITION.name_of(type(strategy.partition))} no other worker has what the lost one "
             "kept; accepted: recover=checkpoint, or partition=data"
         )
-    if strategy.consistency.pushes.value != "gradient":
+    if strategy.spares and strategy.consistency.fragments > 1:
         raise SettingError(
-            f"{why} consistency={CONSISTENCY.name_of(type(strategy.consistency))} each worker updates parameters of "
-            "its own between two means; accepted: recover=checkpoint, or consistency=bsp"
+            f"spares is {strategy.spares}, and with consistency.fragments={strategy.consistency.fragments} these are "
+            "exchanged in turn, which a spare does not know; accepted: 0, or fragments=1"
         )
     if strategy.backend not in ("auto", "gloo"):
         raise SettingError(f"{why} backend={strategy.backend} waits for a lost worker do not end; accepted: auto, gloo")

@@ -132,20 +132,24 @@ class Saver(Protocol):
         ...
 
     def remember(self) -> None:
-        """A step begins, which may have to be done again without a worker: keep what it changes before its update."""
-        ...
-
-    def keep(self, step: int, due: Agreed | None) -> KeptState:
-        """Return what this rank has after `step` updates, once nothing exchanges any more.
-
-        due: of the newest step, if its update is done and not all that follows it: no step is under way.
+        """A contribution begins, which may have to be made again without a worker: keep what it changes before its
+        update.
         """
         ...
 
-    def take_over(self, kept: KeptState) -> Agreed | None:
+    def keep(self, step: int, due: Agreed | None, begun: int) -> KeptState:
+        """Return what this rank has after `step` steps, once nothing exchanges any more.
+
+        due: on the newest contribution, if its update is done and not all that follows it: none is under way. begun:
+        the feed's step before that contribution.
+        """
+        ...
+
+    def take_over(self, kept: KeptState) -> tuple[Agreed, int] | None:
         """Continue from what rank 0 has kept, and each rank of its own; as `resume`, but for where that is.
 
-        kept: by this rank. Returns what was agreed in the newest step, if what follows its update is still to be done.
+        kept: by this rank. Returns what was agreed on the newest contribution, if what follows its update is still to
+        be done, and the feed's step before it.
         """
         ...
 

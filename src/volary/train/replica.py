@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from volary.run.database.traffic import added
 
@@ -118,6 +118,14 @@ class Voting(Replica, Protocol):
         """
         self.settle()
         yield
+
+    def take_back(self, own: Mapping[str, Any]) -> None:
+        """Nothing exchanges any more, and `own` is what this replica's state was: the network has what goes with that,
+        and of what all have alike what rank 0 would send.
+
+        Until an update is made of a contribution, by default nothing has changed.
+        """
+        return
 
     def take_own(self) -> None:
         """Go on from what `own` was restored to; `start` does so, too."""

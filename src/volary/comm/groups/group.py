@@ -30,6 +30,7 @@ from volary.sharding.groups import Axis, RankMesh, leads
 LAST_RESORT_S = 172_800.0
 _SEE_OUT_S = 2.0  # for threads to come out of gloo at exit
 
+_is_cut = False
 _store: Store | None = None  # torch keeps only the C++ half of a store that is written in Python
 
 
@@ -99,6 +100,11 @@ class Group:
         assert self._process_group is not None, "a rank alone communicates with nobody"
         return self._process_group
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether `cut` has ended its connections."""
+        return _is_cut
+
     def within(self, part: str) -> Group:
         """The same ranks and connections, with a bulletin whose topics are its own."""
         return Group(self.bulletin.within(part), self._process_group, self.timeout_s)
@@ -143,7 +149,8 @@ def join(
     listen on. backend: "gloo", "nccl" or "mpi" insist on it. Raises SettingError if that does not fit, what the store
     raises, and RuntimeError (torch's) where the ranks cannot connect.
     """
-    global _store
+    global _store, _is_cut
+    _is_cut = False
     check_backend(backend, device)
     gloo.register(address)
     kinds = gloo.BACKEND
@@ -191,6 +198,8 @@ def cut() -> None:
 
     The groups are of no use afterwards.
     """
+    global _is_cut
+    _is_cut = True
     mesh.close_all()
     gloo.cut()
     shared_memory.cut()

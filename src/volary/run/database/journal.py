@@ -145,6 +145,10 @@ class Journal:
         """Record steps of one or more workers."""
         self._write(_INSERT_STEP, [tuple(row) for row in rows])  # SQLite binds plain tuples quicker
 
+    def take_back(self, ranks: Iterable[int], step: int) -> None:
+        """Steps beyond `step` are done again without these workers."""
+        self._write("DELETE FROM steps WHERE rank = ? AND step > ?", [(rank, step) for rank in ranks])
+
     def spans(self, found: Iterable[Span]) -> None:
         """Record what workers did within steps, and when; of many the newest are kept."""
         self._write(spans.INSERT, [tuple(span) for span in found])

@@ -9,6 +9,7 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
+from volary.errors import PeerLost
 from volary.server.roster.work import NOTHING_COUNTED
 from volary.train.agreement.votes import not_finite
 from volary.train.coordinator import LearnTask, MicroBatch
@@ -31,8 +32,8 @@ class Learning:
     """Makes contributions of a rank's batches, and has all ranks agree on each.
 
     consistency: bsp for a worker alone. requests: what the run is asked to do, and whether this worker is to end after
-    its step. trying: a size for batches is tried, and nothing of it stays. due: what was agreed in a step, from its
-    update on until the next one begins. agreed: on the newest contribution. begun: the feed's step before that.
+    its step. trying: a size for batches is tried, and nothing of it stays. due: what was agreed on a contribution, from
+    its update on until the next one begins. agreed: on the newest contribution. begun: the feed's step before that.
     """
 
     rank: LockstepRank
@@ -55,9 +56,10 @@ class Learning:
         self._tally, self.begun = ContributionTally(), feed.step
         return LearnTask(self._parts(batch), feed.step, feed.given, feed.step)
 
-    def return_to(self, due: Agreed) -> None:
+    def return_to(self, due: Agreed, begun: int) -> None:
         """The newest contribution was updated with, and what follows an update is still to be done."""
-        self.agreed, self.begun = due, self.rank.data.feed.step - 1
+        self.due = self.agreed = due
+        self.begun = begun
 
     def computed(self, part: MicroBatch, loss: float) -> bool:
         """Count a part and its loss; return whether backward is to run, before which the last part votes.
@@ -102,6 +104,8 @@ class Learning:
             action = self.consistency.at(number, self._step_s, self.begun)
             if not self.trying:
                 self.rank.recorder.begin_step()
+            if number and group.is_cut:
+                raise PeerLost("a worker is lost, without which nothing comes of this contribution")
             self._batch = own = next(data.feed) if batch is None else batch
             parts = self._counting(own)
             counted = sum(part.counted for part in parts)

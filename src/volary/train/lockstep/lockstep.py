@@ -56,8 +56,7 @@ class Lockstep:
         learning, data, recorder = self.learning, self.rank.data, self.rank.recorder
         self.outcome, ending = "finished", False
         if learning.due is not None:
-            learning.return_to(learning.due)
-            self._steps = recorder.step - 1
+            self._steps = recorder.step - (data.feed.step - learning.begun)
             ending = yield from self._due()
         while not ending and not data.feed.ended:
             if data.growth is not None and data.growth.due:  # a checkpoint may have been taken just before
@@ -78,7 +77,7 @@ class Lockstep:
 
     @property
     def recovers(self) -> bool:
-        """Whether a step may have to be done again, if a worker is lost in it."""
+        """Whether a contribution may have to be made again, if a worker is lost meanwhile."""
         return bool(self.rank.session.strategy.recover == "memory")
 
     def kept(self) -> KeptState | None:
@@ -87,12 +86,16 @@ class Lockstep:
         """
         if not self.recovers or self._steps < 0:
             return None
-        due = self.learning.due
-        return self.saver.keep(self._steps + (due is not None), due)
+        due, begun = self.learning.due, self.learning.begun
+        done = 0 if due is None else self.rank.data.feed.step - begun
+        kept = self.saver.keep(self._steps + done, due, begun)
+        self.rank.replica.take_back(kept.own)
+        return kept
 
     def take_over(self, kept: KeptState) -> None:
         """Continue from what the ranks of a group before have kept, each its own. A collective call."""
-        self.learning.due = self.saver.take_over(kept)
+        if (found := self.saver.take_over(kept)) is not None:
+            self.learning.return_to(*found)
 
     def computed(self, part: MicroBatch, loss: float) -> bool:
         return self.learning.computed(part, loss)

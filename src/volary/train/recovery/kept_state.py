@@ -14,9 +14,9 @@ class KeptState:
     """As of `step` updates, in the tensors that the parameters and the optimiser had.
 
     alike: what all ranks have alike, by name, as in a checkpoint. own: what this rank alone has. own_ahead: what it has
-    after one more step, whose update others may have done: to that this rank has contributed all that it had. due: what
-    was agreed in the newest step, if its update is done and not all that follows it; else None. saved: the step of the
-    newest checkpoint that counts, 0 without one.
+    after one more contribution, whose update others may have done: to that this rank has contributed all that it had.
+    due: what was agreed on the newest contribution, if its update is done and not all that follows it; else None.
+    begun: the feed's step before that. saved: the step of the newest checkpoint that counts, 0 without one.
     """
 
     step: int
@@ -24,12 +24,13 @@ class KeptState:
     own: dict[str, Any]
     own_ahead: dict[str, Any]
     due: dict[str, Any] | None
+    begun: int
     saved: int
 
     @classmethod
     def nothing(cls) -> KeptState:
         """That of a rank which has not trained: all comes from others."""
-        return cls(0, {}, {}, {}, None, 0)
+        return cls(0, {}, {}, {}, None, 0, 0)
 
     @property
     def newness(self) -> tuple[int, bool]:
@@ -37,5 +38,5 @@ class KeptState:
         return self.step, self.due is None
 
     def own_at(self, step: int) -> dict[str, Any]:
-        """The state that this rank alone has after `step` updates, this one's or one more."""
+        """The state that this rank alone has after `step` steps, of this state or of one contribution more."""
         return self.own if step == self.step else self.own_ahead

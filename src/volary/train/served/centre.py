@@ -53,7 +53,7 @@ class Centre:
 
     def rank_state(self) -> dict[str, Any]:
         """This worker's parameters, copied."""
-        return {**self._rank.state(), "values": {name: one.detach().clone() for name, one in self.own.items()}}
+        return self._rank.state({name: one.detach().clone() for name, one in self.own.items()})
 
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Go on where this worker was; with another number of workers all begin at the centre."""

@@ -13,7 +13,16 @@ from volary.train.agreement.first_state import DeferredTensors
 from volary.train.agreement.votes import Agreed
 from volary.train.recovery.kept_state import KeptState
 from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, optimizer_file, part_files
-from volary.train.state.rank_state import HELD, PRECISION, STREAMS, PerWorkerState, held, rank_states, states_of_all
+from volary.train.state.rank_state import (
+    HELD,
+    PARAMETERS,
+    PRECISION,
+    STREAMS,
+    PerWorkerState,
+    held,
+    rank_states,
+    states_of_all,
+)
 from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
@@ -108,28 +117,31 @@ class SessionParts:
         return manifest
 
     def remember(self) -> None:
-        own = self._rank_state()
-        own |= deepcopy({name: own[name] for name in self._own if name in own})  # generators and buffers are copies
-        self._before = deepcopy(self._parts_states()), own
+        self._before = deepcopy(self._parts_states()), self._rank_copy()
 
-    def keep(self, step: int, due: Agreed | None) -> KeptState:
-        now = self._parts_states(), self._rank_state()
+    def keep(self, step: int, due: Agreed | None, begun: int) -> KeptState:
+        now = self._parts_states(), self._rank_copy()
         alike, own = self._before if due is None else now
+        update = own[RANK_OPTIMIZER][RANK_OPTIMIZER] if RANK_OPTIMIZER in own else self._update.state()
         agreed = None if due is None else asdict(due)
-        return KeptState(step, {"update": self._update.state(), **alike}, own, now[1], agreed, self._saver.saved)
+        return KeptState(step, {"update": update, **alike}, own, now[1], agreed, begun, self._saver.saved)
 
-    def take_over(self, kept: KeptState) -> Agreed | None:
+    def take_over(self, kept: KeptState) -> tuple[Agreed, int] | None:
         parts: dict[str, Stateful] = {"update": self._update, **self._parts}
         bulletin = self._saver.bulletin
         if self._holdings.leads:
-            bulletin.post("goes on", {"step": kept.step, "due": kept.due, "saved": kept.saved})
+            posted = {"step": kept.step, "due": kept.due, "begun": kept.begun, "saved": kept.saved}
+            bulletin.post("goes on", posted)
         posted_by_first = bulletin.read("goes on", LEADER)
         own = kept.own_at(posted_by_first["step"])
+        if PARAMETERS in own:  # it is the same worker, however many there are now
+            own[PARAMETERS]["workers"] = self._saver.size
         self._spread(parts, kept.alike if self._holdings.leads else None)
         self._restore_own([own], own)
         self._saver.begun = self._saver.saved = posted_by_first["saved"]
         self._recorder.go_on_from(posted_by_first["step"])
-        return _agreed(posted_by_first["due"])
+        due = posted_by_first["due"]
+        return None if due is None else (_agreed(due), posted_by_first["begun"])
 
     @property
     def _of_this_rank(self) -> CheckpointParts:
@@ -144,6 +156,11 @@ class SessionParts:
         own = {name: one.rank_state() for name, one in self._own.items()}
         drawn = {"generators": generators_state()} if self._holdings.draws_as == self._saver.rank else {}
         return {**drawn, "buffers": buffers, HELD: held(self._module, self._holdings), **own}
+
+    def _rank_copy(self) -> dict[str, Any]:
+        own = self._rank_state()
+        in_use = {name: own[name] for name, one in self._own.items() if not isinstance(one, PerWorkerState)}
+        return own | deepcopy(in_use)  # the rest are copies
 
     @property
     def _in_parts(self) -> bool:
@@ -241,5 +258,5 @@ class SessionParts:
             one.restore_rank([state[name] for state in states if name in state and state.get(HELD, []) == now])
 
 
-def _agreed(due: dict[str, Any] | None) -> Agreed | None:
-    return None if due is None else Agreed(**due | {"not_finite": tuple(due["not_finite"])})
+def _agreed(due: dict[str, Any]) -> Agreed:
+    return Agreed(**due | {"not_finite": tuple(due["not_finite"])})

@@ -123,9 +123,15 @@ class ElasticSteps(Exchanging):
             yield
         self._own.values = {}
 
+    @torch.no_grad()
+    def take_back(self, own: Mapping[str, Any]) -> None:
+        """Let the network have the centre."""
+        for slot in self.contribution.slots:
+            self.contribution.pushed.own[slot.name].copy_(slot.parameter)
+
     def rank_state(self) -> dict[str, Any]:
-        """This worker's parameters, within `consensus`."""
-        return self._own.state()
+        """This worker's own parameters, as they are outside of `consensus`."""
+        return self._own.state({name: one.detach() for name, one in self.contribution.pushed.own.items()})
 
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Begin with this worker's own parameters; with another number of workers all begin with the centre."""

@@ -100,7 +100,10 @@ class FragmentedSteps(Voting):
         self._recorder.enter("exchange")
         self._take_over()
         self._fragments[self._next].vote(self._vote)
-        return self._fragments[self._next].agree()
+        agreed = self._fragments[self._next].agree()
+        if not self._behind:
+            self._fragments[self._next].contribution.keeper.settle()  # before anything counts, as of `LocalSteps`
+        return agreed
 
     def apply(self, scale: float = 1.0) -> None:
         """Let the fragment's sums count: now, or a part of the period behind."""
@@ -139,10 +142,16 @@ class FragmentedSteps(Voting):
             yield
         self._own.values = {}
 
+    @torch.no_grad()
+    def take_back(self, own: Mapping[str, Any]) -> None:
+        """Let the network have what all workers have of each fragment."""
+        for name, values in self._since().items():
+            self._trained[name].copy_(values)
+
     def rank_state(self) -> dict[str, Any]:
-        """This worker's parameters, within `consensus`, and whose turn is next."""
+        """This worker's parameters, and whose turn is next."""
         return {
-            **self._own.state(),
+            **self._own.state(self._trained),
             "next": self._next,
             "due": self._due is not None,
             **({"guessed": self._guesses()} if self._eager else {}),

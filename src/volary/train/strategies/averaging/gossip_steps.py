@@ -88,6 +88,8 @@ class GossipSteps(Exchanging):
         self.contribution.vote(self._vote)
         self.contribution.pushed.complete()
         self._release()
+        if not self._behind:
+            self.contribution.keeper.settle()  # before anything counts: what is lost now has changed nothing
         return self._take_agreed()
 
     def apply(self, scale: float = 1.0) -> None:
@@ -123,13 +125,19 @@ class GossipSteps(Exchanging):
         self._own.values = {}
 
     def rank_state(self) -> dict[str, Any]:
-        """This worker's parameters, averages and momentum, within `consensus`."""
+        """This worker's parameters, averages and momentum."""
         momentum = {} if self._momentum is None else {"momentum": self._momentum.state()}
-        return {**self._own.state(), **momentum}
+        return {**self._own.state(self._meant()), **momentum}
 
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Begin with this worker's own parameters; with another number of workers all begin with the mean."""
         self._restored = self._own.restore(states).get("momentum")
+
+    @torch.no_grad()
+    def take_back(self, own: Mapping[str, Any]) -> None:
+        """Let the network have this worker's parameters as they were."""
+        for name, values in own[PARAMETERS]["values"].items():
+            self._meant()[name].copy_(values)
 
     def take_own(self) -> None:
         """This worker's parameters become its own again, as they were restored."""

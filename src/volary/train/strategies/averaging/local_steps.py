@@ -9,7 +9,7 @@ sum travels under the next steps and is added after them, to what these have cha
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,8 @@ from volary.train.agreement.votes import Vote
 from volary.train.strategies.exchanging import Exchanging
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from volary.exchange.gradients.contributions import PushedDifferences
@@ -82,6 +84,8 @@ class LocalSteps(Exchanging):
         contribution.vote(self._vote)
         contribution.pushed.complete(self._vote.weight)
         self._release()
+        if not self._behind:
+            contribution.keeper.settle()  # before anything counts: what is lost now has changed nothing
         return self._take_agreed()
 
     def apply(self, scale: float = 1.0) -> None:
@@ -102,6 +106,12 @@ class LocalSteps(Exchanging):
         """Wait for the sums that are under way, between two contributions: all replicas are equal then."""
         with self._recorder.waiting():
             self._take_up(None)
+
+    @torch.no_grad()
+    def take_back(self, own: Mapping[str, Any]) -> None:
+        """Let the network have what all had when they were equal last."""
+        for slot in self.contribution.slots:
+            slot.parameter.copy_(self._equal[slot.name])
 
     @torch.no_grad()
     def _changed(self) -> dict[str, Tensor] | None:

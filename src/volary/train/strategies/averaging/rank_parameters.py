@@ -21,9 +21,9 @@ class RankParameters:
         self._workers = workers
         self.values: Mapping[str, Tensor] = {}
 
-    def state(self) -> dict[str, Any]:
-        """The values, and of how many workers this is one."""
-        return {"workers": self._workers, "values": self.values}
+    def state(self, now: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The values, and of how many workers this is one. now: the parameters, if they have their values."""
+        return {"workers": self._workers, "values": dict(self.values or now)}
 
     def restore(self, states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Take the values of this worker's state, the first, and return it; {} if there is none of as many workers."""
