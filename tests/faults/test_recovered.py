@@ -9,6 +9,7 @@ import time
 import pytest
 
 from faults._running import events, last_step, outcome, session, state
+from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 
 STEPS = 80
@@ -313,3 +314,30 @@ def test_a_run_with_a_spare_that_is_stopped_saves_and_leaves_nothing(launch):
     ended = run.ended()
     assert state(run.directory) == "stopped", run.text()
     assert f"resume from step {last_step(run.directory)}" in ended.out
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("seed", range(3))
+def test_a_loss_while_checkpoints_are_written_leaves_only_whole_ones(launch, seed):
+    draw = random.Random(seed)
+    ballast = {"ballast": 200_000}
+    run = launch("train", session(steps=120, workers=3, pace_s=0.01, **ballast), MEMORY, "checkpoint.every=1 steps")
+    run.wait_for_step(20)
+    time.sleep(draw.uniform(0, 0.1))  # no condition: any moment of a save is a case
+    run.kill(rank=draw.randrange(3))
+    assert run.ended().status == 0, run.text()
+    assert last_step(run.directory) == 120 and len(recovered(run)) == 1
+    checkpoints = Checkpoints(run.directory.checkpoints)
+    assert [checkpoints.verify(step).step for step in checkpoints.steps()] == checkpoints.steps()
+    assert checkpoints.steps()[-1] == 120
+
+
+@pytest.mark.slow  # trains for seconds
+def test_half_of_the_workers_may_be_lost_at_once_as_if_they_had_been_one_machine(launch):
+    run = launch("train", session(steps=200, workers=4, pace_s=0.01, route="ring"), MEMORY)
+    run.wait_for_step(20)
+    for rank in (0, 1):
+        run.kill(rank)
+    assert run.ended().status == 0, run.text()
+    assert {one.rank for one in events(run.directory, "lost")} == {0, 1}
+    assert recovered(run)[-1][1]["workers"] == 2 and last_step(run.directory) == 200

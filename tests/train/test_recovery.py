@@ -113,6 +113,24 @@ def test_members_that_are_left_keep_their_order():
     assert GroupMembers((0, 1, 2, 3)).without({1, 7}) == GroupMembers((0, 2, 3), 1)
 
 
+def test_spares_take_the_places_of_those_that_are_lost_and_follow_those_that_are_left():
+    members = GroupMembers((0, 1, 2))
+    assert members.without({1}, spares=[3, 4]) == GroupMembers((0, 2, 3), 1)
+    assert members.without({0, 1}, spares=[3]) == GroupMembers((2, 3), 1)
+    assert members.without({0, 1, 2}, spares=[3]) == GroupMembers((), 1)  # nobody has a state to train on from
+
+
+def test_a_spare_waits_until_it_is_named_or_the_run_is_over():
+    news, found = MemberNews(10), []
+    waiting = threading.Thread(target=lambda: found.append(news.naming(2, lambda: False)))
+    waiting.start()
+    news.hear([1], 1)
+    news.hear([1, 2], 2)
+    waiting.join(30)
+    assert found == [GroupMembers((1, 2), 2)]
+    assert news.naming(7, lambda: True) is None
+
+
 def test_who_waits_for_a_lost_worker_is_interrupted_before_it_hears_who_is_left():
     news, seen = MemberNews(10), []
     first = GroupMembers((0, 1, 2))
