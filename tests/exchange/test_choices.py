@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -28,6 +29,7 @@ from volary.exchange.choice.tables import (
     tables,
     worth_comparing,
 )
+from volary.exchange.gradients.plan import BYTES_PER_MIB
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
 from volary.exchange.representations.factors import Factors
@@ -84,6 +86,19 @@ def test_each_layer_has_the_codec_of_the_first_pattern_that_matches_its_weight()
     assert [one.why for one in chosen(by_name, SLOW, KERNEL)] == ["as set"]
     assert by_name.of("conv.weight") == made("onebit") and by_name.of("fc.bias") == made("factors")
     assert Patterns({"fc*": made("onebit")}).of("conv.weight").exact, "what no pattern matches travels as it is"
+
+
+def test_small_layers_share_the_messages_of_a_bucket_and_each_matrix_takes_the_calls_of_a_frame():
+    small = [Layer((f"conv{number}.weight",), 128 * 128, 128, 128, encodable=True) for number in range(16)]  # 1 MiB
+    links = LinkCosts(4, 1, math.inf, levels=False, message_s=0.25)
+    work = WorkTimes({"onebit": 0.0, "powersgd": 0.0}, 0.0, frames={"powersgd": 0.125})
+
+    def expected_s(codec: Codec) -> float:
+        (table,) = tables(codec, StepFigures(small, links, work, bucket_bytes=BYTES_PER_MIB))
+        return sum(one.seconds for one in table.decisions)
+
+    assert expected_s(made("onebit")) == pytest.approx(2 * 0.25)
+    assert expected_s(made("powersgd")) == pytest.approx(2 * 0.25 + 16 * 0.125)
 
 
 def any_layer(number: int, rows: int, columns: int, products: float | None) -> Layer:

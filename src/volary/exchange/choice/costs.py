@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 APART = 1 / 3  # of the shorter of work and wire: while forward runs, no gradient is there that could travel
 
@@ -42,12 +43,14 @@ class WorkTimes:
     """Seconds of a core, measured on this machine.
 
     codecs: by name, of all that is done to a value that travels encoded. product: of one multiplication and addition
-    where factors are multiplied. byte: of sending a byte and receiving one.
+    where factors are multiplied. byte: of sending a byte and receiving one. frames: by a codec's name, of all calls for
+    a frame, however few values it has.
     """
 
-    codecs: dict[str, float]
+    codecs: Mapping[str, float]
     product: float
     byte: float = 0.0
+    frames: Mapping[str, float] = field(default_factory=dict)
 
 
 def step_s(busy_s: float, wire_s: float) -> float:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from volary.codec._base import Option
 from volary.codec.none import FullPrecision
 from volary.exchange.choice.costs import WorkTimes, step_s
+from volary.exchange.gradients.plan import BYTES_PER_MIB
 from volary.exchange.representations import representation_of
+from volary.exchange.representations._base import VALUE_BYTES
 from volary.exchange.representations.exact import EXACT
 
 if TYPE_CHECKING:
     from volary.codec._base import Codec, FrameCodec, Layer
     from volary.exchange.choice.costs import LinkCosts
+    from volary.exchange.representations._base import Representation
 
 PRICES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of a second of work, in seconds of wire
 CLEARLY = 0.97  # of a step without loss: with loss it must take less than that
@@ -28,7 +31,7 @@ class StepFigures:
     """Figures of a worker and a step, by which representations are chosen.
 
     cores: that the worker has, less than one if it shares one. compute_s: of forward and backward on these. work:
-    seconds of work of the codecs by name.
+    seconds of work of the codecs by name. bucket_bytes: of values that travel together.
     """
 
     layers: Sequence[Layer]
@@ -36,6 +39,7 @@ class StepFigures:
     work: WorkTimes
     compute_s: float = 0.0
     cores: float = 1.0
+    bucket_bytes: float = BYTES_PER_MIB
 
 
 @dataclass(frozen=True)
@@ -123,12 +127,18 @@ def _options(codec: Codec, layer: Layer, seen: StepFigures) -> list[Option]:
     for leaf in fitting(codec.of(layer.names[0]), layer):
         representation = representation_of(leaf)
         link_bytes = representation.link_bytes(layer, seen.links)
-        # as they are, small layers travel together
-        messages_s = 0.0 if representation == EXACT else representation.messages * seen.links.message_s
-        wire_s = link_bytes / seen.links.bytes_per_s + messages_s
+        wire_s = link_bytes / seen.links.bytes_per_s + _messages(representation, layer, seen) * seen.links.message_s
         work_s = representation.work_s(layer, seen.links, seen.work) + link_bytes / seen.links.local * seen.work.byte
         found.append(Option(leaf, representation.name, link_bytes, wire_s + work_s, wire_s, work_s))
     return found
+
+
+def _messages(representation: Representation, layer: Layer, seen: StepFigures) -> float:
+    """The layer's part of the messages that wait for each other: small layers travel together, but as factors."""
+    if representation == EXACT:
+        return 0.0
+    alone = representation.by_layer or VALUE_BYTES * layer.values >= seen.bucket_bytes
+    return representation.messages * (1.0 if alone else VALUE_BYTES * layer.values / seen.bucket_bytes)
 
 
 def _at_price(price: float) -> Callable[[Option], float]:

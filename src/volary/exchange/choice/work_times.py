@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 import torch
@@ -23,6 +24,7 @@ from volary.run.machine.kept_figures import keep, path_of
 
 FILE = "codecs.json"
 ROWS, COLUMNS = 4096, 1024  # beyond what caches hold, as gradients are
+SMALL, SMALL_FRAMES = 16, 64  # rows and columns of a matrix that takes no time beside the calls for it
 FEWEST_ROWS, PRODUCTS = 256, 64
 MESSAGE_BYTES, MESSAGES = 1 << 18, 16
 TRIES = 3
@@ -37,6 +39,7 @@ def work_times(codecs: Mapping[str, FrameCodec]) -> WorkTimes:
     known = {name: list(figures) for name, figures in kept.get(_machine(), {}).items()}
     wanted: dict[str, Callable[[], float]] = {"product": _product_s, "byte": _byte_s}
     wanted |= {repr(codec): _codec_timer(codec) for codec in codecs.values()}
+    wanted |= {_frame_of(codec): partial(_frame_s, codec) for codec in codecs.values() if codec.by_rows}
     missing = [name for name in wanted if len(known.get(name, [])) < RUNS]
     for name in missing:
         known.setdefault(name, []).append(wanted[name]())
@@ -46,7 +49,16 @@ def work_times(codecs: Mapping[str, FrameCodec]) -> WorkTimes:
         except OSError as error:
             _log.info("what codecs cost could not be kept: %s", error)
     least = {name: min(known[name]) for name in wanted}
-    return WorkTimes({name: least[repr(codec)] for name, codec in codecs.items()}, least["product"], least["byte"])
+    return WorkTimes(
+        {name: least[repr(codec)] for name, codec in codecs.items()},
+        least["product"],
+        least["byte"],
+        {name: least[_frame_of(codec)] for name, codec in codecs.items() if codec.by_rows},
+    )
+
+
+def _frame_of(codec: FrameCodec) -> str:
+    return f"a frame of {codec!r}"
 
 
 def _machine() -> str:
@@ -72,7 +84,18 @@ def _codec_timer(codec: FrameCodec) -> Callable[[], float]:
 
 def _codec_s(codec: FrameCodec) -> float:
     """Seconds of a value that is encoded with error feedback, added by its owner and decoded by everybody."""
-    values = torch.linspace(-1, 1, ROWS * COLUMNS).view(ROWS, COLUMNS)
+    return _quickest_s(_once(codec, ROWS, COLUMNS)) / (ROWS * COLUMNS)
+
+
+def _frame_s(codec: FrameCodec) -> float:
+    """Seconds of a small matrix: nearly all of it is the calls."""
+    once = _once(codec, SMALL, SMALL)
+    return _quickest_s(lambda: [once() for _ in range(SMALL_FRAMES)]) / SMALL_FRAMES
+
+
+def _once(codec: FrameCodec, rows: int, columns: int) -> Callable[[], None]:
+    """What is done to so many values, all of it."""
+    values = torch.linspace(-1, 1, rows * columns).view(rows, columns)
     if not codec.by_rows:
         values = values.view(1, -1)
     frame = torch.empty(codec.frame_bytes(*values.shape), dtype=torch.uint8)
@@ -87,7 +110,7 @@ def _codec_s(codec: FrameCodec) -> float:
         codec.add(frame, out)
         codec.decode(frame, out)
 
-    return _quickest_s(once) / values.numel()
+    return once
 
 
 def _product_s() -> float:

@@ -17,6 +17,7 @@ from volary.exchange.choice.layers import layers
 from volary.exchange.choice.rows import RowCounter, StepEstimate
 from volary.exchange.choice.tables import StepFigures, Table, codecs_of, fitting, tables, worth_comparing
 from volary.exchange.choice.work_times import work_times
+from volary.exchange.gradients.plan import BYTES_PER_MIB
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
 from volary.run.machine.cores import own_cores
@@ -194,6 +195,7 @@ class Chooser:
             work_times(codecs_of(self._codec)),
             step.compute_s / min(1.0, cores),
             cores,
+            self._settings.strategy.bucket_mb * BYTES_PER_MIB,
         )
         worth = worth_comparing(tables(self._codec, seen), seen.layers)
         if worth[0].representations != self._settings.state.representations:
