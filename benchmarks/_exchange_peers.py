@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -93,6 +93,13 @@ PEERS: dict[str, dict[str, Setting]] = {
     },
     "FSDP2": {"FSDP2 by layer": Setting(rule={}, wrap=_fsdp2)},
 }
+
+
+def of_one_rank(session: Session, ranks: int) -> Session:
+    """The session of one of so many ranks alone, with its share of each batch."""
+    data, strategy = session.data, session.strategy
+    share = data.batch_size // ranks
+    return replace(session, data=replace(data, batch_size=share), strategy=replace(strategy, workers=1))
 
 
 class Peers:

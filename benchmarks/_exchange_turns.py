@@ -23,7 +23,7 @@ from torch import distributed
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
 
 from _exchange_found import TURNS, Effort, Found, Turn
-from _exchange_peers import PEERS, Peer, Peers
+from _exchange_peers import PEERS, Peer, Peers, of_one_rank
 from _in_lab import be_rank
 from volary.comm.groups.group import Group, cut
 from volary.lab.network.links import HOST_DEVICE
@@ -68,8 +68,7 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
         model = build_model(session, CPU)
         share_buffers(model.module, group)
         fresh, apart = deepcopy(model.module), replace(model, module=deepcopy(model.module))
-        share = session.data.batch_size // group.size
-        own = replace(session, data=replace(session.data, batch_size=share))
+        own = of_one_rank(session, group.size)
         nobody = Group(BoardBulletin(HashStore(), 0, 1, 0))
         tried = try_first(session, model, CPU, member.place, recorder)
         estimate = tried.estimate if tried else None

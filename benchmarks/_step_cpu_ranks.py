@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed
 
-from _exchange_peers import PEERS, Peers
+from _exchange_peers import PEERS, Peers, of_one_rank
 from _exchange_turns import CPU, Loop, volary
 from _in_lab import be_rank
 from _perf import ALONE, STRETCHES, mark_threads
@@ -52,8 +52,7 @@ def take_stretches(member: Membership, recorder: Recorder, _pulse: Pulse) -> Out
         share_buffers(model.module, group)
         tried = try_first(session, model, CPU, member.place, recorder)
         estimate = tried.estimate if tried else None
-        share = session.data.batch_size // group.size
-        peers = Peers(replace(session, data=replace(session.data, batch_size=share)), model, deepcopy(model.module))
+        peers = Peers(of_one_rank(session, group.size), model, deepcopy(model.module))
         made = {kind: peers.make(next(iter(PEERS[kind].values()))) for kind in wanted["peers"]}
         # without exchange: after a step with it, which the peer's reducer wants first
         loops: dict[str, Loop] = {kind: peer.run for kind, peer in made.items()}
