@@ -75,6 +75,37 @@ def held_out() -> torch.utils.data.TensorDataset:
     return _own_loops.points(7)  # in batches of 3, 3 and 1
 
 
+PLANNED = (
+    {"partition": {"name": "tensor", "plan": {"first": "column"}}},
+    {"partition": {"name": "hybrid", "layers": ["first"]}},
+)
+
+
+def read_by_hand(worker: Worker) -> dict[str, Any]:
+    """Ten steps of a network that reads a weight by hand."""
+    torch.manual_seed(1)
+    model = ReadByHand()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2))
+    for inputs, targets in worker.feed(_own_loops.points(20), batch_size=2, shuffle=False):
+        optimizer.zero_grad()
+        worker.learn(inputs, targets, nn.functional.cross_entropy)
+        optimizer.step()
+    return model.state_dict()
+
+
+def each_read_by_hand(rank: int, world_size: int, strategies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [call(read_by_hand, rank, world_size, life, strategy=one)[0] for life, one in enumerate(strategies)]
+
+
+@pytest.mark.slow
+def test_a_layer_whose_weight_is_read_by_hand_may_stay_whole_beside_others_that_are_cut(workers):
+    (alone,) = each_read_by_hand(0, 1, [{}])
+    stages = {"partition": {"name": "pipeline", "micro_batches": 2}}
+    for found in workers(2, each_read_by_hand, [*PLANNED, stages]):
+        for one in found:
+            assert_same(one, alone)
+
+
 LOOPS: dict[str, dict[str, Any]] = {
     "clipping, and a last batch of one sample": {"samples": 25, "clip": 0.05},
     "accumulating": {"passes": 2},
@@ -280,9 +311,11 @@ def learn(
     early_update: bool | None = None,
     learns: bool = False,
     loss: Callable[[Any, Any], torch.Tensor] = nn.functional.cross_entropy,
+    of: Callable[[], nn.Module] = network,
+    decay: float = 0.0,
 ) -> None:
     """One step. between: what the loop does before it."""
-    model = network()
+    model = of()
     optimizer = make(model.parameters())
     worker.distribute(*[model, optimizer][: 1 + named], early_update=early_update)
     data = _own_loops.points(4)
@@ -290,9 +323,21 @@ def learn(
         if learns:
             worker.learn(inputs, targets, loss)
         else:
-            loss(model(inputs), targets).backward()
+            (loss(model(inputs), targets) + (decay and decay * model[0].weight.square().sum())).backward()
         between(worker, model)
         optimizer.step()
+
+
+class ReadByHand(nn.Module):
+    """Its forward reads the weight of a layer, and does not call the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 8).double(), nn.Linear(8, 3).double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).tanh().to(self.last.weight.dtype)  # which is no value, and may be looked at
+        return nn.functional.linear(hidden, self.last.weight, self.last.bias)
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -328,6 +373,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
         {"learns": True, "loss": lambda outputs, _: outputs.sum(1)},
     ),
+    "the network's forward uses last.weight outside of last, and with partition=hybrid a worker has a part of it; "
+    "accepted: strategy.partition.layers without last, or partition=data": (HYBRID, {"of": ReadByHand}),
+    "they should be equal: some code reads the weight of a layer that is cut": (TENSOR, {"decay": 1.0}),
+    "the network's forward uses last.weight outside of last, and with partition=tensor": (TENSOR, {"of": ReadByHand}),
     "early_update is true, and with partition=tensor each step updates parts of layers": (
         TENSOR,
         {"early_update": True},

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from volary.partition.cutting.own_draws import OwnDraws
 from volary.partition.cutting.passing import added_up, copied, gathered
+from volary.partition.cutting.read_by_hand import HeldInPart
 
 if TYPE_CHECKING:
     from volary.comm.groups.layer_group import LayerGroup
@@ -26,7 +27,7 @@ def has_own_heads(layer: nn.Module) -> bool:
     return layer.in_proj_weight is not None and layer.bias_k is None and not layer.add_zero_attn
 
 
-class HeadsAttention(nn.MultiheadAttention):
+class HeadsAttention(HeldInPart, nn.MultiheadAttention):
     """Gives what its heads add to all outputs: it has their rows of `in_proj_weight`, and columns of `out_proj.weight`.
 
     heads: of each rank. draws: of attention that drops some of its weights, which each rank draws for its own heads.

@@ -21,6 +21,7 @@ from volary.partition.cutting.layers import (
     become,
 )
 from volary.partition.cutting.own_draws import OwnDraws
+from volary.partition.cutting.read_by_hand import NetworkForward
 from volary.partition.cutting.recurrent import UNITS
 from volary.sharding.blocks import TensorBlock, cut_evenly
 
@@ -85,8 +86,10 @@ def cut_network(module: nn.Module, plan: Plan, holdings: Holdings, narrow: str, 
     with torch.no_grad():
         for name, one in holdings.blocks.items():
             named[name].data = one.taken_from(named[name].data)
+    within = NetworkForward(module, "tensor", "plan")
     for cut in plan.cuts:
         layer, mine = layers[cut.layer], sizes[cut.layer][own.rank]
+        vars(layer).update(within=within, name=cut.layer)
         if isinstance(layer, nn.MultiheadAttention):
             heads = [entries // (cut.matrices * cut.unit) for entries in sizes[cut.layer]]
             draws = OwnDraws(own.rank) if layer.dropout else None

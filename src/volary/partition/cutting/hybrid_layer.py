@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from volary.comm.groups.blocking import gather
 from volary.errors import RanksDiffer
+from volary.partition.cutting.read_by_hand import HeldInPart
 
 if TYPE_CHECKING:
     from volary.comm.groups.layer_group import LayerGroup
@@ -69,17 +70,16 @@ class Calls:
         return runs.pop(), [count for _, count, _ in everybody], any(need for _, _, need in everybody)
 
 
-class HybridLinear(nn.Linear):
+class HybridLinear(HeldInPart, nn.Linear):
     """Gives all outputs of its own samples, and computes its own outputs of all samples.
 
-    `weight` is (own outputs, inputs). sizes: outputs of each rank. name: in the network.
+    `weight` is (own outputs, inputs). sizes: outputs of each rank.
     """
 
     group: LayerGroup
     sizes: Sequence[int]
     scheme: Scheme
     calls: Calls
-    name: str
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(..., inputs) to (..., sum of sizes)."""

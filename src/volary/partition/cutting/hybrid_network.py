@@ -14,6 +14,7 @@ from volary.naming import named_modules, named_parameters
 from volary.partition.cutting.hybrid_layer import ANY, END, Calls, HybridLinear, Scheme
 from volary.partition.cutting.layers import become
 from volary.partition.cutting.plans import reached, users_of
+from volary.partition.cutting.read_by_hand import NetworkForward
 from volary.sharding.blocks import TensorBlock, cut_evenly
 
 if TYPE_CHECKING:
@@ -67,11 +68,12 @@ def cut_outputs(
     """
     own, layers = LayerGroup(group), dict(named_modules(module))
     named, calls = dict(named_parameters(module)), Calls(own, list(names))
+    within = NetworkForward(module, "hybrid", "layers")
     for name in names:
         layer = layers[name]
         assert isinstance(layer, nn.Linear)
         sizes = [block.own_shape[0] for block in cut_evenly(name, layer.weight.shape, 0, own.size)]
-        more = {"out_features": sizes[own.rank], "scheme": scheme, "calls": calls, "name": name}
+        more = {"out_features": sizes[own.rank], "scheme": scheme, "calls": calls, "name": name, "within": within}
         become(layer, HybridLinear, group=own, sizes=sizes, **more)
     with torch.no_grad():
         for name, block in holdings.blocks.items():

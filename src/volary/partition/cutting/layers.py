@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from volary.partition.cutting.passing import added_up, copied, gathered, own_part
+from volary.partition.cutting.read_by_hand import HeldInPart
 
 if TYPE_CHECKING:
     from volary.comm.groups.layer_group import LayerGroup
     from volary.partition.cutting.own_draws import OwnDraws
 
 
-class ColumnLinear(nn.Linear):
+class ColumnLinear(HeldInPart, nn.Linear):
     """Gives its part of the outputs: rows of `weight`, (own outputs, inputs), and values of `bias`.
 
     The columns are those of the layer's matrix as papers write it, x A. apart: its outputs stay with the ranks, for a
@@ -40,7 +41,7 @@ class ColumnLinear(nn.Linear):
         return own if self.apart else gathered(own, self.group, self.sizes)
 
 
-class RowLinear(nn.Linear):
+class RowLinear(HeldInPart, nn.Linear):
     """Gives what its part of the inputs adds to all outputs: columns of `weight`, (outputs, own inputs).
 
     apart: its inputs are with the ranks already, from a `ColumnLinear`; else it takes this rank's of (..., inputs).
@@ -61,7 +62,7 @@ class RowLinear(nn.Linear):
         return total if self.bias is None else total + self.bias
 
 
-class ColumnEmbedding(nn.Embedding):
+class ColumnEmbedding(HeldInPart, nn.Embedding):
     """Looks up its part of each vector: `weight` is (entries, own values)."""
 
     group: LayerGroup
@@ -73,7 +74,7 @@ class ColumnEmbedding(nn.Embedding):
         return gathered(own, self.group, self.sizes)
 
 
-class RowEmbedding(nn.Embedding):
+class RowEmbedding(HeldInPart, nn.Embedding):
     """Looks up what its part of the entries has: `weight` is (own entries, values)."""
 
     group: LayerGroup

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from volary.errors import SettingError
 from volary.partition.cutting.passing import copied, gathered, gathered_for_parts, own_part
+from volary.partition.cutting.read_by_hand import HeldInPart
 
 if TYPE_CHECKING:
     from volary.comm.groups.layer_group import LayerGroup
@@ -28,7 +29,7 @@ def has_own_units(layer: nn.Module) -> bool:
     return type(layer) in GATES and not layer.proj_size
 
 
-class UnitsLSTM(nn.LSTM):
+class UnitsLSTM(HeldInPart, nn.LSTM):
     """Computes its units: it has their rows of each gate. sizes: units of each rank."""
 
     group: LayerGroup
@@ -42,7 +43,7 @@ class UnitsLSTM(nn.LSTM):
         return outputs, (hidden, cells)
 
 
-class UnitsGRU(nn.GRU):
+class UnitsGRU(HeldInPart, nn.GRU):
     """Computes its units: it has their rows of each gate. sizes: units of each rank."""
 
     group: LayerGroup

@@ -175,7 +175,8 @@ class _Batch:
                 # drawn for each link, so it is the same wherever stages begin
                 torch.manual_seed(self.seed * 2**24 + (stage.first + at) * 2**12 + micro_batch)
                 y = part.through(stage.links[at], y)
-            trained = [one for at in places for one in stage.links[at].parameters() if one.requires_grad]
+            every = (one for at in places for one in stage.links[at].parameters() if one.requires_grad)
+            trained = list(dict.fromkeys(every))  # each once, however many links read it
             segments.append(_Segment(x, y, trained))
             x = y.detach().requires_grad_(y.is_floating_point())
         if not stages.is_last(number):
