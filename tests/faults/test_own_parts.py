@@ -1,0 +1,88 @@
+"""Loops of a user's own whose workers hold parts of a model: what one raises ends all at once, and is named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from faults._running import running
+
+SCRIPT = """\
+import sys
+import time
+import torch
+import volary
+from torch import nn
+from torch.utils.data import TensorDataset
+
+WHAT = {what!r}  # fails on the second worker
+CALLS = 0
+
+
+class Step(nn.Module):
+    def forward(self, x):
+        return fail("forward", x)
+
+
+def fail(what, x):
+    global CALLS
+    CALLS += what == WHAT
+    if CALLS > 60 and what == WHAT and worker.rank == 1:
+        raise ValueError("boom in user code")
+    return x
+
+
+class Rule(torch.optim.SGD):
+    elementwise = True
+
+    def step(self, closure=None):
+        fail("step", None)
+        return super().step(closure)
+
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(fail("loss", outputs), targets)
+
+
+def train(given):
+    global worker
+    worker = given
+    torch.manual_seed(1)
+    layers = nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), Step(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4)
+    model = nn.Sequential(*layers)
+    model, optimizer = worker.distribute(model, Rule(model.parameters(), lr=0.01))
+    feed = worker.feed(TensorDataset(torch.randn(256, 16), torch.randint(4, (256,))), batch_size=32)
+    for epoch in range(100_000):
+        for inputs, targets in feed:
+            optimizer.zero_grad()
+            if WHAT == "inputs" and epoch == 2 and worker.rank == 1:
+                inputs = inputs.tolist()
+            worker.learn(inputs, targets, loss)
+            optimizer.step()
+            time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    volary.launch(train, workers=2, name="it", strategy={strategy})
+"""
+
+
+@pytest.mark.slow  # tests/faults/test_raised.py has the report of an error
+@pytest.mark.parametrize(
+    ("partition", "what", "said"),
+    [
+        ("pipeline", "loss", "own.py:21 in fail: ValueError: boom in user code"),
+        ("tensor", "inputs", "worker.learn was given a list and a tensor of shape (32,); accepted: tensors of inputs"),
+        ("hybrid", "step", "own.py:21 in fail: ValueError: boom in user code"),
+    ],
+)
+def test_what_one_worker_raises_ends_all_that_hold_the_model_with_it(partition, what, said):
+    strategy = {"partition": partition}
+    Path("own.py").write_text(SCRIPT.format(what=what, strategy=strategy))
+    with running(sys.executable, "own.py") as run:
+        ended = run.ended(at_most_s=60)  # far below the bound of a wait
+    assert ended.status != 0
+    assert said in ended.err
+    assert "rank 1 (host " in ended.err
