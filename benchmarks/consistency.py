@@ -74,6 +74,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "elastic-server": {"consistency": {"name": "elastic", "period": 4}, "exchange": "server"},
     "gossip": {"consistency": "gossip"},
     "noloco": {"consistency": NOLOCO},
+    "hogwild": {"consistency": {"name": "hogwild", "threads": 2, "period": 8}},
     "ssp": {"consistency": "ssp", "exchange": "server"},
     "backup": {"consistency": "backup", "exchange": "server"},
     "async": {"consistency": "async", "exchange": "server"},

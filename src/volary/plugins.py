@@ -19,7 +19,6 @@ class Room:
     """Lists a package's plug-ins by listing its folder and loads one by its name.
 
     package: the dotted name of the package. constant: what each file calls its plug-in (`CODEC = TopK`).
-    planned: names that the design knows and that are not built yet; they are refused with that reason.
     protocol: "module:class", whose public members every plug-in has. by_pattern: "module:class" of what holds several
     plug-ins by pattern, as its `parts`, if the setting may be such a mapping. moved: names that were here, and the
     package that has them now. aliases: other names, each for a plug-in and some of its settings. by_setting: plug-ins
@@ -29,7 +28,6 @@ class Room:
 
     package: str
     constant: str
-    planned: tuple[str, ...] = ()
     protocol: str | None = None
     by_pattern: str | None = None
     moved: Mapping[str, str] = field(default_factory=dict)
@@ -56,8 +54,6 @@ class Room:
         known = self.names()
         if name in known:
             return self._complete(name, getattr(import_module(f"{self.package}.{name}"), self.constant, None))
-        if name in self.planned:
-            raise SettingError(f"{name!r} is planned but not built yet; available: {', '.join(known)}")
         raise unknown(name, [*known, *self.aliases])
 
     def loaded_protocol(self) -> Any:

@@ -241,7 +241,6 @@ def test_doctor_tells_what_is_here_and_what_works(volary):
         "gloo",
         "train.device=cuda",
         "strategy.codec: auto, bf16",
-        "planned",
     ):
         assert part in said.out
     told = json.loads(volary("doctor", "--json").out)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from exchange._ranks import Turns
-from volary.consistency import ROOM
 
 
 def wait_for_all(rank: int, world_size: int, route: str) -> list[float]:
@@ -25,9 +24,3 @@ def wait_for_all(rank: int, world_size: int, route: str) -> list[float]:
 @pytest.mark.parametrize("route", ["auto", "torch"])
 def test_what_is_read_holds_every_worker_s_contribution(workers, route):
     assert workers(3, wait_for_all, route) == [[6.0, 30.0, 9.0, 30.0]] * 3
-
-
-@pytest.mark.parametrize("name", ["hogwild"])
-def test_a_model_that_is_known_and_not_built_says_so(name):
-    with pytest.raises(Exception, match=name):
-        ROOM.load(name)

@@ -28,7 +28,7 @@ STRATEGIES = [
     "strategy.codec=onebit",
     *[f"{FOUR} strategy.codec={name}" for name in _names("codec")],
     *[f"{FOUR} strategy.exchange={name}" for name in _names("exchange") if name != "server"],
-    *[f"{FOUR} strategy.consistency={name}" for name in ("local", "gossip", "elastic")],
+    *[f"{FOUR} strategy.consistency={name}" for name in ("local", "gossip", "elastic", "hogwild")],
     *[f"{SERVED}{name}" for name in _names("consistency") if name != "gossip"],
 ]
 

@@ -81,13 +81,6 @@ def test_what_is_out_of_range_is_named(write, more, sentence):
     assert refusal(write(f"network: lenet\ndata: {{source: digits}}\n{more}\n")) == f"session.yaml:{sentence}"
 
 
-def test_a_name_that_is_planned_says_so(write, short):
-    text = short.replace("{workers: 2}", "{consistency: hogwild}")
-    assert refusal(write(text)).startswith(
-        "session.yaml:5:25: strategy.consistency: 'hogwild' is planned but not built yet; available: "
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

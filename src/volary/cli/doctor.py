@@ -39,8 +39,7 @@ def doctor(run: RunDirectory | None, as_json: bool) -> None:
     say_table(("what", "works", "why"), [(each.what, each.works, each.why) for each in found])
     say("\nwhat the settings can name")
     for setting, names in plugins.items():
-        planned = f"   (planned: {', '.join(names['planned'])})" if names["planned"] else ""
-        line = f"{setting}: {', '.join(names['built'])}{planned}"
+        line = f"{setting}: {', '.join(names['built'])}"
         say(textwrap.fill(line, width=80, subsequent_indent="    ", break_on_hyphens=False))
 
 

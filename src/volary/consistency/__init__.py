@@ -5,6 +5,5 @@ from volary.plugins import Room
 ROOM = Room(
     __name__,
     "CONSISTENCY",
-    planned=("hogwild",),
     protocol="volary.consistency._base:Consistency",
 )

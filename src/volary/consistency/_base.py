@@ -34,6 +34,15 @@ class Consistency:
     """A model's settings, and what the roster and the workers need to know of it. All defaults are those of `bsp`."""
 
     @property
+    def threads(self) -> int:
+        """How many threads of a worker update its copy of the parameters, none of which waits for another."""
+        return 1
+
+    def among(self, workers: int) -> Consistency:
+        """What so many workers go by: one without threads has nobody to wait for."""
+        return self if workers > 1 or self.threads > 1 else Consistency()
+
+    @property
     def needs_server(self) -> bool:
         """Whether replicas may differ, so that a parameter server must keep what is agreed."""
         return False

@@ -28,6 +28,7 @@ class Elastic(Consistency):
         None  # part of a worker's distance to the centre by which each is pulled (default: 0.9 / workers)
     )
     period: int = 1  # steps between two pulls
+    threads: int = 1  # of each worker, which update its copy without locks, see `hogwild`
     equal = False
     elastic = True
     steals = True

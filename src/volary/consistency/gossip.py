@@ -29,6 +29,7 @@ class Gossip(Consistency):
     momentum: float = 0.0  # of what a mean changes (alpha)
     lr: float = 1.0  # factor of what workers have changed since the mean before (beta)
     gamma: float = 1.0  # part of its distance to the mean by which a worker comes back to its neighbours
+    threads: int = 1  # of each worker, which update its copy without locks, see `hogwild`
 
     def __post_init__(self) -> None:
         if self.period < 1:

@@ -38,6 +38,7 @@ class LocalSgd(Consistency):
     quorum: int | None = None  # workers with whose changes a mean is taken, over servers (default: all)
     grace: float | None = None  # how much longer it stays open, as a share of what a quorum takes (default 0.2)
     outer: Annotated[Any, Choice("volary.train.optimizers", user=True)] | None = None  # steps by the mean of changes
+    threads: int = 1  # of each worker, which update its copy without locks, see `hogwild`
 
     def __post_init__(self) -> None:
         if self.period is not None and self.seconds is not None:

@@ -148,6 +148,8 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
     """Yield what the consistency model needs. Raises SettingError for a codec that does not go with it."""
     consistency, codec = strategy.consistency, strategy.codec
     name = CONSISTENCY.name_of(type(consistency))
+    if consistency.threads != 1:
+        _fit_threads(strategy)
     if consistency.needs_server:
         yield Need("consistency", name, "versions", "exchange=server, or consistency=bsp")
     try:
@@ -183,9 +185,22 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
         )
 
 
+def _fit_threads(strategy: Strategy) -> None:
+    """Raise SettingError unless threads of a worker can update what it holds."""
+    threads, partition = strategy.consistency.threads, PARTITION.name_of(type(strategy.partition))
+    if threads < 1:
+        raise SettingError(f"consistency.threads is {threads}; accepted: a whole number, 1 or more")
+    if partition != "data":
+        raise SettingError(
+            f"partition is {partition}, and consistency.threads is {threads}: threads of a worker update all "
+            "parameters, each when it likes; accepted: partition=data, or threads=1"
+        )
+
+
 def of_session(session: Session) -> Iterator[Need]:
     """Yield what the other sections of a session need. Raises SettingError if the consistency model cannot do it."""
     yield from _of_optimizer(session)
+    _fit_with_threads(session)
     train, data = session.train, session.data
     if SCHEDULE.name_of(type(session.schedule)) == "plateau" and session.evaluate.every.unit == "never":
         raise SettingError(
@@ -242,6 +257,24 @@ def of_session(session: Session) -> Iterator[Need]:
             )
         yield Need("data.batch", "one that grows", "steps together", "fixed")
         yield Need("data.batch", "one that grows", "all parameters", "fixed, or partition.level=2")
+
+
+def _fit_with_threads(session: Session) -> None:
+    """Raise SettingError for what threads that update without locks cannot do."""
+    if session.strategy.consistency.threads == 1:
+        return
+    train, optimizer = session.train, session.optimizer
+    why = f"strategy.consistency.threads is {session.strategy.consistency.threads}, and"
+    if getattr(optimizer, "together", False):
+        name = OPTIMIZER.name_of(type(optimizer))
+        raise SettingError(f"{why} optimizer {name} goes from one update to the next; accepted: threads=1, or sgd")
+    if train.compile or train.recompute:
+        setting = "compile" if train.compile else "recompute"
+        raise SettingError(f"{why} train.{setting} is of one thread's layers; accepted: threads=1, or neither")
+    if session.strategy.workers == 1 and (name := AVERAGES.name_of(type(train.average))) != "none":
+        raise SettingError(
+            f"{why} train.average is {name}: there is no moment between two updates; accepted: none, or threads=1"
+        )
 
 
 def _fit_recovery(session: Session) -> None:
@@ -370,6 +403,11 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     )
     if early_update:
         fit_early(strategy)
+    if strategy.consistency.threads > 1:
+        raise SettingError(
+            f"strategy.consistency.threads is {strategy.consistency.threads}, and a loop of your own runs in one "
+            "thread, which Volary cannot divide; accepted: threads=1, or a session"
+        )
     if _keeps_versions(strategy) and strategy.consistency.pull(strategy.workers) is not None:
         raise SettingError(
             f"strategy.consistency is {CONSISTENCY.name_of(type(strategy.consistency))}, and with exchange=server the "

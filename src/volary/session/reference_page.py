@@ -70,12 +70,11 @@ def page() -> str:
 
 def _room(path: str, choice: Choice) -> str:
     room = choice.open()
-    planned = f"\n\nPlanned, and refused until then: {', '.join(room.planned)}." if room.planned else ""
     names = dict(room.aliases) | {f"{one}:NAME": room.unfolded(f"{one}:NAME") for one in room.by_prefix}
     short = "; ".join(f"`{name}` for `{flow({'name': one} | dict(of))}`" for name, (one, of) in names.items())
-    planned += f"\n\nShort names: {short}." if short else ""
+    names_too = f"\n\nShort names: {short}." if short else ""
     own = ", or your own" if choice.user else ""
-    parts = [f"## {path}: a name of `{choice.room}`{own}\n\n{room_summary(choice)}{planned}\n"]
+    parts = [f"## {path}: a name of `{choice.room}`{own}\n\n{room_summary(choice)}{names_too}\n"]
     for name in room.names():
         plugin = room.load(name)
         table = _table(plugin) if settings_of(plugin) else "No settings.\n"

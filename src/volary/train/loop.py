@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from volary.network.criterion import Criterion
     from volary.network.flow import Flow
+    from volary.train.hogwild.threads import LockFreeThreads
     from volary.train.predicting.text_writer import TextWriter
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Replica
@@ -34,7 +35,7 @@ Who = TypeVar("Who", bound=Coordinator, covariant=True)
 class Training(Generic[Who]):
     """Everything that one worker trains with. evaluating: a second flow of the module. learn: in `volary.partition`.
 
-    writer: of texts, if the session asks for them.
+    writer: of texts, if the session asks for them. threads: that learn and update instead of this one.
     """
 
     flow: Flow
@@ -47,6 +48,7 @@ class Training(Generic[Who]):
     uncounted: UncountedLoss
     writer: TextWriter | None = None
     learn: Callable[[Passes], bool] = whole_batch
+    threads: LockFreeThreads | None = None
 
 
 def train(it: Training[Coordinator]) -> Outcome:
@@ -65,12 +67,19 @@ def train(it: Training[Coordinator]) -> Outcome:
 
 def _learn(it: Training[Coordinator], task: LearnTask) -> None:
     it.replica.begin(task)
-    for part in task.parts:
+    if it.threads is None:
+        _learn_one_by_one(it, task.parts)
+    else:
+        it.threads.learn(task.parts, it.replica.update, it.coordinator.computed, it.recorder.enter)
+    it.coordinator.complete(task)
+
+
+def _learn_one_by_one(it: Training[Coordinator], parts: Iterable[MicroBatch]) -> None:
+    for part in parts:
         if not it.learn(_Passes(it, part)):
             break
         if part.updates:
             it.replica.update()
-    it.coordinator.complete(task)
 
 
 @dataclass(frozen=True)

@@ -48,11 +48,8 @@ def findings(machine: Machine) -> list[Finding]:
 
 
 def available() -> dict[str, dict[str, tuple[str, ...]]]:
-    """The names that are built, and those that are known and planned, for each setting that names a plug-in."""
-    return {
-        setting: {"built": tuple(room.names()), "planned": tuple(n for n in room.planned if n not in room.names())}
-        for setting, room in ((setting, choice.open()) for setting, choice in choices())
-    }
+    """The names that there are, for each setting that names a plug-in."""
+    return {setting: {"built": tuple(choice.open().names())} for setting, choice in choices()}
 
 
 def _cores(machine: Machine) -> str:

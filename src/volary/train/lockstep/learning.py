@@ -119,7 +119,8 @@ class Learning:
             data.streams.end(own)
             if ends:
                 return
-            self._end_step(self._tally.own_loss if counted else nan)
+            known = self._tally.own_loss if counted else None
+            self._end_step(nan if known is None else known)
 
     def _counting(self, own: Batch) -> list[MicroBatch]:
         """The parts of this worker's share in which something counts; their weights are not known yet.

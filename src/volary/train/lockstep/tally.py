@@ -20,8 +20,8 @@ class ContributionTally:
 
     counted: what losses are means over, in samples. divisor: of what travels, the same on all workers: all their
     samples, as nobody knows yet how much of those counts; a worker alone knows. locally: this worker updates its own
-    parameters meanwhile. own_loss: of the newest batch, the mean over this worker's share of it, or that share's part
-    in the mean over all workers.
+    parameters meanwhile. own_loss: of the batch that a loss was added of last, the mean over this worker's share of it,
+    or that share's part in the mean over all workers; None: there was none.
     """
 
     batches: int = 0
@@ -30,28 +30,30 @@ class ContributionTally:
     counted: float = 0.0
     divisor: float = 0.0
     locally: bool = False
-    own_loss: float = 0.0
+    own_loss: float | None = None
     voted: bool = False
-    _newest: float = 0.0  # counted in this worker's share of the newest batch
-    _sum: float = 0.0  # of losses, over what counted in the batches before
+    _of_next: bool = True  # the next loss is of another batch
+    _sum: float = 0.0  # of losses, over what counted
     _began_s: float = field(default_factory=time.perf_counter)
 
     def begin(self, batch: Batch, counted: float, divisor: float, action: Action) -> None:
         """Count a batch that was read: its samples, those of them that could not be read, and what of it counts."""
-        self._sum += self.own_loss * self._newest
         self.batches, self.samples, self.lost = self.batches + 1, self.samples + batch.count, self.lost + batch.lost
         self.counted, self.divisor = self.counted + counted, self.divisor + divisor
-        self._newest, self.own_loss, self.locally = counted, 0.0, action.updates
+        self.locally = action.updates
 
     def add(self, part: MicroBatch, loss: float) -> None:
         """Add the loss of one micro-batch, with its weight in the batch."""
-        self.own_loss += loss * part.weight
+        before = 0.0 if self._of_next or self.own_loss is None else self.own_loss
+        self.own_loss = before + loss * part.weight
+        self._sum += loss * part.counted
+        self._of_next = part.updates or part.last
 
     def vote(self, *, ending: bool, requests: int, sample_s: float) -> Vote:
         """This worker's part of what all agree on."""
         self.voted = True
         divisor = self.divisor or 1.0  # alone, and nothing counts
-        loss = (self._sum + self.own_loss * self._newest) / divisor if self.locally else self.own_loss
+        loss = self._sum / divisor if self.locally else self.own_loss or 0.0
         return Vote(
             loss,
             busy=self.counted > 0,

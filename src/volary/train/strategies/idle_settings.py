@@ -31,7 +31,7 @@ def of_one_worker(settings: Strategy) -> str:
     usual = type(exchange)()
     named = {f"exchange.{one.name}": getattr(exchange, one.name) for one in fields(exchange)}
     idle = [f"{name}={value}" for name, value in named.items() if value != getattr(usual, name.partition(".")[2])]
-    idle += [f"consistency={model}"] if model != "bsp" else []
+    idle += [f"consistency={model}"] if model != "bsp" and settings.consistency.threads == 1 else []
     idle += [_called(settings.codec)] if not settings.codec.exact else []
     idle += [f"partition={type(settings.partition).__module__.rpartition('.')[2]}"] if settings.partition.needs else []
     listed = ", ".join(f"strategy.{one}" for one in idle)

@@ -36,6 +36,11 @@ class SingleWorker(Voting):
     def agree(self) -> Agreed:
         return self._agreed
 
+    def update(self) -> None:
+        """Update by this worker's gradients; there are none if its threads update, whose rate it sets then."""
+        assert self._update is not None
+        self._update.apply(self._recorder.step)
+
     def apply(self, scale: float = 1.0) -> None:
         self._update.apply(self._recorder.step, scale)
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
 from volary.session.values.period import Period
+from volary.train.update.paced import Paced
 
 if TYPE_CHECKING:
+    from volary.data.feed import Feed
     from volary.session.spec import Session
     from volary.train.schedules._base import Schedule
 
@@ -25,17 +27,18 @@ class ScaledSchedule:
         return self.scale * self.schedule.factor(step, steps)
 
 
-def schedule_of(session: Session, steps_per_epoch: int | None) -> Schedule:
+def schedule_of(session: Session, steps_per_epoch: int | None, feed: Feed | None = None) -> Schedule:
     """The session's schedule in steps (see `in_steps`), times what `train.scale_lr` says.
 
     linear: the number of workers that share a batch (Goyal et al. 2017, arXiv:1706.02677). sqrt: its root (Krizhevsky
-    2014, arXiv:1404.5997).
+    2014, arXiv:1404.5997). feed: whose batches it goes by; None: by the number of the update.
     Raises SettingError for epochs where their length is unknown.
     """
     shares = session.strategy.shares
     scale = {"none": 1.0, "linear": float(shares), "sqrt": shares**0.5}[session.train.scale_lr]
     schedule: Schedule = in_steps(session.schedule, steps_per_epoch)
-    return schedule if scale == 1 else ScaledSchedule(schedule, scale)
+    scaled = schedule if scale == 1 else ScaledSchedule(schedule, scale)
+    return scaled if feed is None else Paced(scaled, feed)
 
 
 def in_steps(setting: Any, steps_per_epoch: int | None) -> Any:

@@ -41,7 +41,8 @@ class Update:
     named: the trained parameters. steps: the run's planned steps, which some schedules need. build: an optimiser of
     parameters, first given their names and then the tensors. elementwise: the rule's own promise that each value's
     update depends on its own gradient and state alone. averaging: of what it updates, if an average is kept. lr: the
-    learning rate of the newest step. plateau: what evaluations have made of it.
+    learning rate of the newest step; factor: that by which the schedule has changed it. plateau: what evaluations have
+    made of it.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Update:
         self.base_lr = made.rates[0]  # before any schedule
         self._changed_lr: float | None = None
         self._rule.changes_sums = self.changes_gradients
-        self.lr, self._factor = 0.0, 1.0
+        self.lr, self.factor = 0.0, 1.0
         self._norm: PartNorm | None = None
         self.plateau = Plateau()
         self._averaging, self._done = averaging, 0
@@ -123,8 +124,8 @@ class Update:
     def prepare(self, step: int) -> None:
         """Set the learning rate of the step after `step` finished ones."""
         self._done = step + 1
-        self._factor = self._schedule.factor(step, self._steps) * self.plateau.factor
-        self.lr = self.base_lr * self._factor
+        self.factor = self._schedule.factor(step, self._steps) * self.plateau.factor
+        self.lr = self.base_lr * self.factor
 
     def change_rate(self, lr: float) -> float:
         """Let the learning rate before any schedule be `lr`, once all updates before are done; what it was."""
@@ -147,11 +148,15 @@ class Update:
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
         """Take a step of a slice, at the learning rate of this step; what needs all gradients has them in one."""
+        self.step_at(self.factor, one, update)
+
+    def step_at(self, factor: float, one: SliceOptimizer, update: SliceUpdate) -> None:
+        """Take it at the learning rate that had this factor."""
         if self._changed_lr is not None:
             one.change_rate(self._changed_lr)
         if self._settings.clip_norm is not None and not self._divided:
             self._clip(one.parts, self._settings.clip_norm)
-        one.step(self._factor, self._precision.step)
+        one.step(factor, self._precision.step)
         if self._averaging is not None:
             one.average(self._averaging, replace(update, done=self._done))
 
@@ -169,6 +174,12 @@ class Update:
             return
         gradients = {part.name: one.grad for part, one in parts.items() if one.grad is not None}
         clip_grads_with_norm_(parts.values(), most, self._norm(gradients, 2.0))
+
+    def lend_state(self, rule: OptimizerRule) -> None:
+        """Let the rule of as many parameters, of one slice, remember what this one does, in the same memory."""
+        own, other = self._rule.optimizers[_WHOLE], rule.optimizers[_WHOLE]
+        for values, others in zip(own.parts.values(), other.parts.values(), strict=True):
+            other.optimizer.state[others] = own.optimizer.state[values]
 
     def state(self) -> list[Any]:
         """The optimiser's state, as `OptimizerState.plain` gives it, in its own memory until the next update."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from volary.consistency.bsp import Bsp
 from volary.run.best import Best
 from volary.server.roster.plateau import plateau_rule
 from volary.train.lockstep.learning import Learning
@@ -55,7 +54,7 @@ def assemble(
     seed_all(session.train.seed + 1 + own.replicas.rank)
     data = LockstepData(model, own.part.holdings.samples, group.bulletin, recorder)
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
-    consistency = session.strategy.consistency if group.size > 1 else Bsp()
+    consistency = session.strategy.consistency.among(group.size)
     updates_locally, averaging = consistency.at(0, 0.0).updates, average_of(session, data.steps_per_epoch)
     absent, state = own.absent(model, recorder), StrategyState(averaging)
     network = trained_network(

@@ -11,6 +11,7 @@ from volary.network.execution.compiled import compiled
 from volary.partition._base import whole_batch
 from volary.train.coordinator import Coordinator
 from volary.train.device import device_of
+from volary.train.hogwild.threads import LockFreeThreads
 from volary.train.loop import Training
 from volary.train.member.compare import code_facts, setting_facts, user_objects
 from volary.train.model import TrainedNetwork, build_model, update_rule
@@ -19,7 +20,6 @@ from volary.train.state.seeds import seed_all
 from volary.train.trial import try_first
 from volary.train.uncounted import UncountedLoss
 from volary.train.update.averaging import Averaging
-from volary.train.update.paced import Paced
 from volary.train.update.precision import Precision, check_precision
 from volary.train.update.session_schedule import schedule_of
 from volary.train.update.update import Update
@@ -45,9 +45,16 @@ Who = TypeVar("Who", bound=Coordinator)
 
 
 def device_for(session: Session, place: Place) -> torch.device:
-    """The device of the worker at a place. Raises SettingError if there is none, or the precision is not for it."""
+    """The device of the worker at a place. Raises SettingError if there is none, or the precision or threads are not
+    for it.
+    """
     device = device_of(session.train.device, place)
     check_precision(session.train.precision, device)
+    if device.type != "cpu" and (threads := session.strategy.consistency.threads) > 1:
+        raise SettingError(
+            f"strategy.consistency.threads is {threads}, and training is on {device.type.upper()}, which computes what "
+            "threads want one after the other; accepted: train.device=cpu, or threads=1"
+        )
     return device
 
 
@@ -95,13 +102,12 @@ def trained_network(
     feed: whose batches the schedule goes by; None: by the number of the update. absent: returns a scalar; see `Flow`.
     averaging: of the worker's own parameters. averages: an average of weights is kept.
     """
-    schedule = schedule_of(model.session, steps_per_epoch)
+    schedule = schedule_of(model.session, steps_per_epoch, feed)
     trained = list(trained_parameters(model.module).items())
     if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
-    paced = schedule if feed is None else Paced(schedule, feed)
     precision, rule = Precision(model.session.train.precision, device), update_rule(model.session)
-    update = Update(trained, paced, model.session.train, precision, steps, *rule, averaging)
+    update = Update(trained, schedule, model.session.train, precision, steps, *rule, averaging)
     return TrainedNetwork(model.flow("train", absent), device, precision, update, model.mixing, averages)
 
 
@@ -114,7 +120,11 @@ def training(
     workers: int,
     part: Part | None = None,
 ) -> Training[Who]:
-    """Put together what the loop needs on one of so many workers. part: what it runs; None: the whole network."""
+    """Put together what the loop needs on one of so many workers. part: what it runs; None: the whole network.
+
+    Raises SettingError for a network that threads of a worker cannot share.
+    """
+    uncounted = UncountedLoss(model.criterion, recorder, workers * model.session.train.accumulate)
     return Training(
         flow=network.flow,
         evaluating=model.flow("evaluate", part.absent if part else None),
@@ -124,6 +134,18 @@ def training(
         replica=replica,
         coordinator=coordinator,
         writer=TextWriter.of(model),
-        uncounted=UncountedLoss(model.criterion, recorder, workers * model.session.train.accumulate),
+        uncounted=uncounted,
         learn=part.learn if part else whole_batch,
+        threads=_threads(model, network, uncounted),
     )
+
+
+def _threads(model: Model, network: TrainedNetwork, uncounted: UncountedLoss) -> LockFreeThreads | None:
+    if (threads := model.session.strategy.consistency.threads) == 1:
+        return None
+    if model.in_streams:
+        raise SettingError(
+            f"strategy.consistency.threads is {threads}, and the network keeps a state from batch to batch, which "
+            "threads learn from at once; accepted: 1"
+        )
+    return LockFreeThreads(threads, network.flow, network.update, network.precision, uncounted.look)

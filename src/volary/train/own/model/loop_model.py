@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.naming import trained_parameters
@@ -61,8 +60,7 @@ class LoopModel:
         self.averages: list[ModelAverage] = []
         self._lent = False  # the model has what all replicas are together
         self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
-        replicas = run.settings.partition.mesh(group.size).shares
-        self._consistency = run.settings.consistency if replicas > 1 else Bsp()
+        self._consistency = run.settings.consistency.among(run.settings.partition.mesh(group.size).shares)
         self.period = AveragingPeriod(self._consistency, run.share, lambda: run.recorder.step)
         self._passed = 0  # backward passes that have not been agreed on
         self._made = 0  # backward passes since a step
