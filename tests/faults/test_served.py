@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -72,6 +73,40 @@ def test_run_goes_on_without_a_killed_server_and_a_killed_worker_and_with_one_th
     assert run.ended().status == 130, run.text()
     assert joining.ended().status == 0, joining.text()
     assert (state(run.directory), lost(run)) == ("stopped", [1])
+
+
+PARTS = """\
+network: lenet
+data: {{source: digits, batch_size: 16}}
+train: {{steps: 100000}}
+evaluate: {{every: never}}
+strategy:
+  workers: 4
+  consistency: async
+  exchange: {{name: server, servers: 2}}
+  partition: {{name: mesh, axes: {{data: 2, {inside}: 2}}}}
+run: {{name: it}}
+"""
+
+
+@pytest.mark.slow  # four workers
+@pytest.mark.parametrize(
+    ("inside", "how", "place"),
+    [("tensor", signal.SIGKILL, "part 1 of 2 of cut layers"), ("pipeline", signal.SIGSTOP, "stage 1 of 2")],
+)
+def test_a_replica_ends_with_its_lost_worker_which_is_named_by_its_part_and_others_go_on(launch, inside, how, place):
+    Path("session.yaml").write_text(PARTS.format(inside=inside))
+    run = launch("train", "session.yaml")
+    wait_for_steps(run, 5)
+    os.kill(json.loads(info(run)["pids"])[3], how)
+    run.wait_until(lambda: sorted(lost(run)) == [2, 3])
+    first, second = events(run.directory, "lost")
+    assert (first.rank, first.data["part"]) == (2, f"{place} of replica 2")
+    assert second.data["reason"] == "ended with rank 2, which held the same replica"
+    at = steps(run)
+    run.wait_until(lambda: steps(run) > at + 5)
+    run.process.send_signal(signal.SIGINT)
+    assert run.ended().status == 130, run.text()
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from volary.session.script import Script
 from volary.session.surviving import survives
 
 SERVER = {"name": "server", "servers": 2}
+CUT = {"workers": 4, "exchange": SERVER, "partition": {"name": "mesh", "axes": {"data": 2, "tensor": 2}}}
 LEVEL_3 = {"name": "sharded", "level": 3}
 
 
@@ -55,6 +56,22 @@ def test_every_model_goes_with_servers(consistency, servers):
             "compute in their weights' own type; accepted: fp32, or another codec, as codec=auto",
         ),
         ({"exchange": SERVER}, {"train": {"precision": "fp16"}}, "slice by slice; accepted: fp32 or bf16"),
+        (
+            CUT | {"consistency": "backup"},
+            {},
+            "would have to drop contributions alike; accepted: consistency=bsp, ssp or async, or partition=data",
+        ),
+        (
+            CUT | {"consistency": "local"},
+            {},
+            "each worker updates all parameters; accepted: consistency=bsp, ssp or async, or partition=data",
+        ),
+        (CUT | {"codec": "factors"}, {}, "layers that are cut hand over no vectors; accepted: codec=auto, or one that"),
+        (
+            CUT | {"partition": {"name": "hybrid"}},
+            {},
+            "portions of a batch are handed out; accepted: exchange=allreduce",
+        ),
         (
             {"exchange": SERVER, "codec": {"name": "factors", "neighbours": 1}},
             {},

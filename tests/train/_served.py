@@ -7,30 +7,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import _get_default_store
 
+from _workers import joined
 from train._training import Quick
 from volary.comm.control.server import KeyedServer
+from volary.comm.groups.group import Group
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
 from volary.driver.servers.settings import roster_settings
 from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
+from volary.server.roster.replica_ranks import ReplicaRanks
 from volary.server.roster.roster import Roster
 from volary.session import Session
 from volary.train.afterwards import load_model
 from volary.train.member.process import Membership
 from volary.train.recording.recorder import Recorder
 from volary.train.served.server.serve import serve
+from volary.train.worker import served_part
 from volary.train.worker.served_session import run_served
 
 
@@ -79,7 +85,7 @@ def served(
     until: by rank, steps after which it is asked to end.
     """
     workers = session.strategy.workers
-    store = _get_default_store()
+    store, replicas = _get_default_store(), _replicas(session, world_size)
     found: Kept | None = None
     if rank == 0:
         path = Path("runs") / name
@@ -90,7 +96,7 @@ def served(
         )
         with _hosted(directory, session) as (server, roster, said):
             store.set(f"meet {name}", json.dumps([*server.address, server.attempt_id]))
-            found = _work(rank, session, directory, (*server.address, server.attempt_id), until)
+            found = _work(rank, session, directory, (*server.address, server.attempt_id), until, replicas)
             distributed.barrier()
         found.said, found.steps = said, Checkpoints(directory.checkpoints).steps()
         found.run_outcome = roster.outcome
@@ -101,7 +107,7 @@ def served(
         where = tuple(json.loads(store.get(f"meet {name}")))
         directory = RunDirectory(Path("runs") / name)
         if rank < workers:
-            found = _work(rank, session, directory, where, until)
+            found = _work(rank, session, directory, where, until, replicas)
         else:
             serve(directory, rank - workers, where[:2], where[2], "127.0.0.1")
         distributed.barrier()
@@ -110,8 +116,25 @@ def served(
     return found
 
 
+def _replicas(session: Session, world_size: int) -> Group | None:
+    """The group that holds a replica with this rank; None: it holds one alone. A collective call."""
+    workers, each = session.strategy.workers, session.strategy.ranks_each
+    return _divided(workers, each, world_size) if each > 1 else None
+
+
+@cache
+def _divided(workers: int, each: int, world_size: int) -> Group:
+    replicas = [list(range(first, first + each)) for first in range(0, workers, each)]
+    return joined().divided([*replicas, *([rank] for rank in range(workers, world_size))])
+
+
 def _work(
-    rank: int, session: Session, directory: RunDirectory, where: tuple[str, int, str], until: dict[int, int] | None
+    rank: int,
+    session: Session,
+    directory: RunDirectory,
+    where: tuple[str, int, str],
+    until: dict[int, int] | None,
+    replica: Group | None,
 ) -> Kept:
     host, port, attempt = where
     place = Place(
@@ -133,7 +156,10 @@ def _work(
     )
     recorder = Recorder(rank)
     torch.set_num_threads(1)
-    outcome = run_served(session, member, recorder, Until(recorder, (until or {}).get(rank)))
+    with pytest.MonkeyPatch.context() as here:
+        if replica is not None:  # these processes have met: torch has its default group
+            here.setattr(served_part, "joined", lambda *_, **__: nullcontext(replica))
+        outcome = run_served(session, member, recorder, Until(recorder, (until or {}).get(rank)))
     return Kept(outcome, list(recorder.rows), list(recorder.events))
 
 
@@ -144,9 +170,11 @@ def _hosted(directory: RunDirectory, session: Session) -> Iterator[tuple[KeyedSe
     strategy = session.strategy
     keeping = CheckpointDrafts(checkpoints, session.checkpoint, strategy.servers)
     found = restored(checkpoints, journal)
-    roster = Roster(roster_settings(session), strategy.consistency, keeping, lambda *what: said.append(what), found)
+    settings = roster_settings(session)
+    roster = Roster(settings, strategy.consistency, keeping, lambda *what: said.append(what), found)
+    members = roster if settings.each == 1 else ReplicaRanks(roster, settings.each)
     try:
-        with KeyedServer(directory.key(), {"roster": roster}) as server:
+        with KeyedServer(directory.key(), {"roster": members}) as server:
             yield server, roster, said
     finally:
         keeping.close()

@@ -51,7 +51,8 @@ class HeartbeatService:
     go_on_without: told the rank of each worker that is given up, and what happened to it, in a run that goes on then;
     None where it does not. left: told the rank of each that has left such a run by itself. begun_with: what its
     workers must know of the data that a run was begun with which is resumed. servers: whether it has any. members: of a
-    run that goes on without servers, whose workers then meet again.
+    run that goes on without servers, whose workers then meet again. each: workers of neighbouring ranks that hold a
+    replica together: without one of them the others are of no use.
     """
 
     def __init__(
@@ -64,11 +65,12 @@ class HeartbeatService:
         *,
         servers: bool = False,
         members: GroupMembers | None = None,
+        each: int = 1,
     ) -> None:
         self.watch = watch
         self._go_on_without, self._left = go_on_without, left
         self._welcome = ({"begun_with": begun_with} if begun_with else {}) | ({"servers": True} if servers else {})
-        self._dismissed, self._members = 0, members
+        self._dismissed, self._members, self._each = 0, members, each
         self._journal = journal
         self._finishing = False
         self._requests: list[Any] = []
@@ -166,6 +168,7 @@ class HeartbeatService:
             and beat.bye
             and not self.watch.is_cause(beat.bye)
             and beat.bye.outcome not in ENDED_WELL
+            and not self._follows_another(worker.rank)
         ):
             self.watch.fell(worker.rank, f"ended: {beat.bye.reason}")
         yield from self._go_on(now)
@@ -212,11 +215,14 @@ class HeartbeatService:
         if self._go_on_without is None:
             return
         before = self._dismissed
-        for lost in self.watch.lost[self._dismissed :]:
+        while lost := next(iter(self.watch.lost[self._dismissed :]), None):
             self._dismissed += 1
+            for rank in self._beside(lost.rank):
+                self.watch.fell(rank, f"ended with rank {lost.rank}, which held the same replica")
             worker = self.watch.workers[lost.rank]
             self.watch.dismiss(lost.rank)
-            self._event("lost", lost.rank, worker.step, {"reason": lost.sentence, "host": worker.host})
+            part = {"part": worker.part} if worker.part else {}
+            self._event("lost", lost.rank, worker.step, {"reason": lost.sentence, "host": worker.host, **part})
             yield from self._go_on_without(lost.rank, lost.sentence, now)
             if worker.peer is not None:
                 yield worker.peer, {"end": self._why_not(lost.rank)}
@@ -235,6 +241,16 @@ class HeartbeatService:
         """Let spare workers end once nobody trains any more."""
         if self._members is not None and all(self.watch.workers[rank].goodbye for rank in self._members.ranks):
             yield from self.notify({"finish": True})
+
+    def _beside(self, rank: int) -> list[int]:
+        """The others that hold the same replica as a worker, and have not ended well."""
+        first = rank - rank % self._each
+        others = [self.watch.workers[one] for one in range(first, first + self._each) if one != rank]
+        return [one.rank for one in others if one.goodbye is None or one.goodbye.outcome not in ENDED_WELL]
+
+    def _follows_another(self, rank: int) -> bool:
+        """Whether one that holds the same replica may be the cause of a worker's end, and it will be known soon."""
+        return any(not self.watch.workers[one].goodbye for one in self._beside(rank))
 
     def _who_trains(self, members: GroupMembers) -> dict[str, Any]:
         return {"members": {"ranks": members.ranks, "number": members.number}}

@@ -26,11 +26,13 @@ class ServerGroup(Protocol):
     """Starts with the run, is looked at while it continues, ends with it.
 
     elastic: the run continues without a worker that is lost. lock_step: its workers keep step without servers, so that
-    they say how the run ends, and none joins. services: what the run's server carries for them.
+    they say how the run ends, and none joins. each: workers of neighbouring ranks that hold a replica together, and are
+    lost together in a run that continues. services: what the run's server carries for them.
     """
 
     elastic: bool
     lock_step: bool
+    each: int
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -117,6 +119,7 @@ class NoServers:
 
     elastic = False
     lock_step = True
+    each = 1
     ending = False
     failure = refusal = corrupt = unsaved = ""
     outcome = None

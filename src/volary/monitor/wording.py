@@ -159,7 +159,8 @@ def membership(event: Event) -> str:
     if event.kind == "balanced":
         samples, was = (", ".join(map(clean, event.data.get(name, ()))) for name in ("samples", "was"))
         return f"by their speed, workers have {samples} samples of each batch; before {was}"
-    return f"rank {event.rank} {reason}; the run goes on without it"
+    part = f" ({clean(event.data['part'])})" if "part" in event.data else ""
+    return f"rank {event.rank}{part} {reason}; the run goes on without it"
 
 
 def _on_ranks(ranks: object) -> str:

@@ -69,6 +69,7 @@ class PipelineStages(Partition):
 
     def part(self, module: nn.Module, rank: int, ranks: int) -> Part:
         """The network, of which this rank is to hold its stages. Raises SettingError if it cannot be cut so."""
+        from volary.naming import named_buffers
         from volary.partition.pipelining.chain import chain_of
         from volary.partition.pipelining.plan import StagePlan, rough_costs
         from volary.partition.pipelining.schedules import SCHEDULES, timetable
@@ -82,6 +83,7 @@ class PipelineStages(Partition):
             plan = StagePlan.by_names(chain, self.stages, stages)
         owners = plan.owners(ranks)
         keepers = {Range(name, 0, size): owners[name] for name, size in trained_sizes(module).items()}
+        buffers = {name: owners[name] for name, _ in named_buffers(module)}
         micro_batches = self._micro_batches(ranks)
         narrow = self.hand_over if self.hand_over != "exact" else ""
         network = StagedNetwork(plan, schedule, micro_batches, narrow)
@@ -93,7 +95,7 @@ class PipelineStages(Partition):
         }
         return Part(
             module,
-            Holdings(rank, self.mesh(ranks), keepers),
+            Holdings(rank, self.mesh(ranks), keepers, buffers=buffers),
             passes_bytes=partial(plan.passed_bytes, ranks, 2 if narrow else 4),
             pieces=micro_batches,
             idle=table.bubble,

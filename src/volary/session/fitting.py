@@ -77,7 +77,9 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
     if not strategy.codec.equal:
         yield Need("codec", codec, "peers", "codec.neighbours=null, so that servers get all factors")
     partition = PARTITION.name_of(type(strategy.partition))
-    for trait in strategy.partition.needs:
+    if of_servers := _cut_over_servers(strategy):
+        _fit_over_servers(strategy, partition)
+    for trait in () if of_servers else strategy.partition.needs:
         yield Need(
             "partition", partition, trait, "exchange=allreduce, with route auto, ring or shared; or partition=data"
         )
@@ -100,6 +102,32 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
         _fit_balance(strategy)
     if strategy.backend != "auto":
         yield Need("backend", strategy.backend, "process group", "auto")
+
+
+def _cut_over_servers(strategy: Strategy) -> bool:
+    """Whether workers that hold replicas together exchange their parts with servers."""
+    if not _keeps_versions(strategy) or strategy.partition.chooses:
+        return False
+    mesh = strategy.partition.mesh(strategy.workers)
+    return bool(mesh.shares == mesh.data != mesh.size)
+
+
+def _fit_over_servers(strategy: Strategy, partition: str) -> None:
+    """Raise SettingError for what workers that hold a replica together cannot do over servers."""
+    consistency, name = strategy.consistency, CONSISTENCY.name_of(type(strategy.consistency))
+    if consistency.pushes.value != "gradient" or consistency.drops:
+        why = "workers that hold a replica together would have to drop contributions alike"
+        if not consistency.drops:
+            why = "each worker updates all parameters"
+        raise SettingError(
+            f"partition is {partition}, and with exchange=server and consistency={name} {why}; accepted: "
+            "consistency=bsp, ssp or async, or partition=data"
+        )
+    if strategy.codec.needs_gradients:
+        raise SettingError(
+            f"codec is {strategy.codec.name}, and with partition={partition} and exchange=server layers that are cut "
+            "hand over no vectors; accepted: codec=auto, or one that encodes"
+        )
 
 
 def _of_recovery(strategy: Strategy) -> Iterator[Need]:
@@ -394,6 +422,11 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
             "itself; accepted: partition=data"
         )
     whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
+    if _cut_over_servers(strategy):
+        raise SettingError(
+            f"strategy.partition is {partition}, and with exchange=server a loop of your own reads all parameters; "
+            "accepted: exchange=allreduce, or a session"
+        )
     yield Need("strategy.partition", partition, "all parameters", whole)
     yield Need(
         "strategy.partition",

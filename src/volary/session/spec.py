@@ -274,6 +274,11 @@ class Strategy:
         return int(self.partition.mesh(self.workers).shares)
 
     @property
+    def ranks_each(self) -> int:
+        """How many workers hold one replica together, and learn from the same samples."""
+        return self.workers // self.shares
+
+    @property
     def replicas_equal(self) -> bool:
         """Whether all workers have the same parameters after each step, and have all of them."""
         whole = "all parameters" not in self.partition.lacks
@@ -295,7 +300,7 @@ class Strategy:
         accepted = f"up to {servers}, as there are so many servers"
         require(replicas <= servers, "exchange.replicas", replicas, accepted)
         try:
-            self.consistency.closer(self.workers)
+            self.consistency.closer(self.shares)
         except SettingError as error:
             raise SettingError(f"consistency.{error}") from None
 

@@ -19,8 +19,10 @@ def survives(strategy: Strategy) -> str:
 
 
 def _workers(strategy: Strategy, copies: bool) -> str:
-    if not strategy.consistency.elastic or strategy.workers == 1:
+    if not strategy.consistency.elastic or strategy.shares == 1:
         return "no loss of a worker"
+    if strategy.ranks_each > 1:
+        return "the loss of workers, each with those that hold its replica, while one replica is left"
     if not isinstance(strategy.exchange.servers, str):
         return "the loss of workers while one is left"
     if copies:

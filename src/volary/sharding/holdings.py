@@ -20,13 +20,14 @@ class Holdings:
     mesh: the axes along which ranks lie. keepers: of each range the ranks that keep it: they update it, alike, and
     have what the optimiser remembers of it. The first of them owns it: it writes it to checkpoints, and all others
     begin with its values. cut: likewise of each block of a tensor that is cut, trained or not; no rank has more of such
-    a tensor, and no range is of it.
+    a tensor, and no range is of it. buffers: of each buffer that not all ranks have those that do, by name.
     """
 
     rank: int
     mesh: RankMesh
     keepers: Mapping[Range, Sequence[int]]
     cut: Mapping[TensorBlock, Sequence[int]] = field(default_factory=dict)
+    buffers: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def replicated(cls, sizes: Mapping[str, int], rank: int, ranks: int) -> Holdings:
@@ -45,6 +46,7 @@ class Holdings:
             replace(self.mesh, data=replicas * self.mesh.data),
             {part: everywhere(ranks) for part, ranks in self.keepers.items()},
             {block: everywhere(ranks) for block, ranks in self.cut.items()},
+            {name: everywhere(ranks) for name, ranks in self.buffers.items()},
         )
 
     @property
@@ -61,6 +63,7 @@ class Holdings:
             replace(self.mesh, data=1),
             {part: within(ranks) for part, ranks in self.keepers.items()},
             {block: within(ranks) for block, ranks in self.cut.items()},
+            {name: within(ranks) for name, ranks in self.buffers.items()},
         )
 
     @property

@@ -49,7 +49,9 @@ class AttemptServices:
         training = range(watch.world_size - watch.rules.spares)
         members = GroupMembers(tuple(training)) if keepers.elastic and keepers.lock_step else None
         begun_with = _begun_with(directory)
-        self._hub = HeartbeatService(watch, journal, without, keepers.left, begun_with, servers=served, members=members)
+        self._hub = HeartbeatService(
+            watch, journal, without, keepers.left, begun_with, servers=served, members=members, each=keepers.each
+        )
         self._files = FileReceiver(directory, counts, lambda kind, step, data: journal.event(kind, None, step, **data))
         services: dict[str, Service | Reception] = {
             SERVICE: self._files.reception,

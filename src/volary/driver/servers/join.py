@@ -74,6 +74,11 @@ def _refuse(directory: RunDirectory, strategy: Strategy) -> None:
             f"{directory.path} trains with workers that are fixed; accepted: a run with strategy.exchange=server and "
             "strategy.consistency=backup, ssp or async"
         )
+    if strategy.ranks_each > 1:
+        raise RunError(
+            f"{directory.path} trains with replicas that {strategy.ranks_each} workers each hold together, and none of "
+            "these can join; accepted: a run with strategy.partition=data"
+        )
 
 
 def _places(directory: RunDirectory, meeting: Meeting, workers: int) -> list[int]:

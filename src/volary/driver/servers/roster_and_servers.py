@@ -25,6 +25,7 @@ from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, announce
 from volary.run.machine import clock
 from volary.run.resuming import is_resumable
+from volary.server.roster.replica_ranks import ReplicaRanks
 from volary.server.roster.roster import Roster
 from volary.server.roster.settings import RosterSettings
 from volary.session.script import Script
@@ -48,6 +49,8 @@ class RosterAndServers:
         goes_on = session is not None or is_resumable(directory)  # a loop that saves nothing begins anew
         found = restored(checkpoints, journal) if goes_on else None
         self._roster = Roster(settings, strategy.consistency, self._keeping, self._on_event, found)
+        self.each = settings.each
+        self._members = self._roster if self.each == 1 else ReplicaRanks(self._roster, self.each)
         self._servers: Handle | None = None  # those beside workers are theirs
         self._exits: dict[int, Exited] = {}
         self._given_up: frozenset[int] = frozenset()  # servers that the run goes on without
@@ -58,7 +61,7 @@ class RosterAndServers:
 
     @property
     def services(self) -> Mapping[str, Service]:
-        return {"roster": self._roster}
+        return {"roster": self._members}
 
     def start(self, meeting: Meeting) -> None:
         """Start the server processes that do not live beside workers, and let joiners find the run."""
@@ -71,19 +74,19 @@ class RosterAndServers:
 
     def expect(self, rank: int) -> None:
         """Let the run continue for a worker that is starting, too."""
-        self._roster.expect(rank)
+        self._roster.expect(rank // self.each)
 
     def without(self, rank: int, reason: str, now: float) -> Replies:
         """Give the work of a lost worker to others."""
-        return self._roster.lost(rank, reason, now)
+        return self._members.lost(rank, reason, now)
 
     def left(self, rank: int, now: float) -> Replies:
         """Note that the worker has left: nobody is to come any more for its place."""
-        return self._roster.left(rank, now)
+        return self._members.left(rank, now)
 
     def finish(self, now: float) -> Replies:
         """Finish what is begun, and save the run."""
-        return self._roster.finish(now)
+        return self._members.finish(now)
 
     def ask(self, request: Request, now: float) -> Replies | None:
         """Pass a request to the roster, which carries it out with the next update."""
@@ -91,7 +94,7 @@ class RosterAndServers:
             change = {"setting": "optimizer.lr", "was": self._lr, "now": request.lr}
             self._lr = request.lr
             self._journal.event("changed", None, self._roster.steps, **change)
-        return self._roster.ask(request, now)
+        return self._members.ask(request, now)
 
     def look(self) -> None:
         """See whose process has ended, and note how far the run is."""
@@ -187,9 +190,10 @@ class RosterAndServers:
         )
 
     def _on_event(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
-        """Write the roster's event into the journal."""
+        """Write the roster's event into the journal; of a replica, as its first worker's."""
         if kind == "counts":
-            self._journal.counts([CountRow(*row) for row in data["rows"]])
+            rows = ((kind, max(worker, worker * self.each), *more) for kind, worker, *more in data["rows"])
+            self._journal.counts([CountRow(*row) for row in rows])
             return
         if kind in BY_FAILURE_DETECTOR:
             return
@@ -201,7 +205,7 @@ class RosterAndServers:
                 data |= {"step": step} | self._keeping.newest
             case "evaluated":
                 data = self._evaluated(step, **data)
-        self._journal.event(kind, rank, step, **data)
+        self._journal.event(kind, None if rank is None else rank * self.each, step, **data)
 
     def _evaluated(self, step: int, figures: dict[str, float], metric: str, best: bool) -> dict[str, float]:
         self._journal.metrics(step, figures)

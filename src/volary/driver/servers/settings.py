@@ -58,7 +58,8 @@ def roster_settings(session: Session) -> RosterSettings:
     """The settings of a session that the roster needs."""
     strategy, train = session.strategy, session.train
     return RosterSettings(
-        workers=strategy.workers,
+        workers=strategy.shares,
+        each=strategy.ranks_each,
         servers=strategy.servers,
         replicas=strategy.exchange.replicas,
         give_up_after_s=strategy.give_up_after_s,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from volary.errors import SettingError
-from volary.naming import named_parameters
+from volary.naming import named_buffers, named_parameters
 from volary.network.dry_run import unchanged
 from volary.network.layer_graph import layer_graph
 from volary.partition.pipelining.cuts import LayerCost, best_cut
@@ -99,8 +99,9 @@ class StagePlan:
         return own + [one for one in (*module.parameters(), *module.buffers()) if id(one) not in known]
 
     def owners(self, ranks: int) -> dict[str, Sequence[int]]:
-        """The rank that holds each parameter, by name, alone of so many."""
-        names = {id(one): name for name, one in named_parameters(self.chain.module)}
+        """The rank that holds each parameter and buffer, by name, alone of so many."""
+        module = self.chain.module
+        names = {id(one): name for name, one in (*named_parameters(module), *named_buffers(module))}
         stages = {id(one): number for number in range(self.stages) for one in self.tensors(number)}
         return {name: (stages[one] % ranks,) for one, name in names.items()}
 

@@ -39,13 +39,14 @@ class Attendance:
         self.replicas = Replicas(settings.servers, settings.replicas, settings.give_up_after_s)
         self.outgoing = Outgoing(self.members, self.replicas, record)
         self.admission = WorkerAdmission(None if elastic else settings.workers, self.members)
+        self._called = settings.called
         self._elastic, (self._restore, self._applied) = elastic, restored
         self._last_gone: tuple[str, str] | None = None  # of workers that were here: "left" or "lost", and a sentence
 
     @property
     def awaited(self) -> list[str]:
         """The members that have yet to come before the run begins."""
-        return [f"rank {rank}" for rank in self.members.awaited] + [f"server {n}" for n in self.replicas.awaited]
+        return [self._called(rank) for rank in self.members.awaited] + [f"server {n}" for n in self.replicas.awaited]
 
     @property
     def steps(self) -> int:
@@ -95,10 +96,10 @@ class Attendance:
             return
         self.outgoing.record(kind, rank, {"step": self.steps, "reason": reason})
         if not self._elastic:
-            self.fail(f"rank {rank} {reason}, and this consistency model needs every worker")
+            self.fail(f"{self._called(rank)} {reason}, and this consistency model needs every worker")
             return
         if was_here or self._last_gone is None:
-            self._last_gone = kind, f"rank {rank} {reason}"
+            self._last_gone = kind, f"{self._called(rank)} {reason}"
         if self.members.nobody:
             self._without_workers(*self._last_gone)
         if self.progress is not None and was_here and not self.failure:
@@ -128,9 +129,10 @@ class Attendance:
         here = [each.rank for each in self.members]
         if 2 * len(replica.unreachable_by.intersection(here)) > len(here):
             self.outgoing.dismiss(replica.peer, End(f"server {server} cannot be reached by workers"))
-            self.server_gone(replica, f"cannot be reached by rank {member.rank}")
+            self.server_gone(replica, f"cannot be reached by {self._called(member.rank)}")
         else:
-            self.outgoing.dismiss(member.peer, End(f"rank {member.rank} cannot reach server {server}, and others can"))
+            who = self._called(member.rank)
+            self.outgoing.dismiss(member.peer, End(f"{who} cannot reach server {server}, and others can"))
             self.worker_gone(member.rank, "lost", f"cannot reach server {server}", now)
 
     def _without_workers(self, kind: str, sentence: str) -> None:

@@ -122,7 +122,7 @@ class Roster:
         """A worker is given up; its work goes to others. reason: what happened to it, without its name."""
         member = self._members.of(rank)
         if member is not None:
-            self._outgoing.dismiss(member.peer, End(f"rank {rank} was given up: it {reason}"))
+            self._outgoing.dismiss(member.peer, End(f"{self._settings.called(rank)} was given up: it {reason}"))
         self._attendance.worker_gone(rank, "lost", reason, now)
         return self._replies(now)
 
@@ -196,10 +196,9 @@ class Roster:
         match report:
             case Ask():
                 member.ask(now)
-            case Leave() if not self._model.elastic:
-                self._attendance.stopping = (
-                    True  # one worker is asked to go: the run is meant, which needs each of them
-                )
+            case Leave() if not self._model.elastic or self._settings.each > 1:
+                # one worker is asked to go: the run is meant, which needs each of them, or each that holds a replica
+                self._attendance.stopping = True
             case Leave():
                 self._outgoing.dismiss(member.peer, End("it wanted to leave"))
                 self._attendance.worker_gone(member.rank, "left", "has left", now)

@@ -35,3 +35,8 @@ class RosterSettings:
     clip_norm: float | None = None
     plateau: PlateauRule | None = None
     stops: Callable[[int, int, int], bool] = lambda _before, _after, _per_epoch: False
+    each: int = 1
+
+    def called(self, worker: int) -> str:
+        """What to call a worker, in a sentence."""
+        return f"rank {worker}" if self.each == 1 else f"replica {worker + 1}"

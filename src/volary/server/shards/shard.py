@@ -85,7 +85,8 @@ class Shard:
     sizes: bytes of each slice's values; with a `local` rule none, as slices come with their first values (SET).
     applied: updates that the values stand for. Workers are known by their numbers, which never come again; a peer is
     the worker at the other end of a connection, of which it has one at a time (`left` before it has another). shards:
-    of slices, by which norms are told apart; of others it is 0.
+    of slices, by which norms are told apart; of others it is 0. each: workers whose numbers follow each other that make
+    a contribution together, under the number of their replica: each pushes other slices of it.
     staleness: how often a worker's contribution was applied so many updates after the values that it was computed
     with. late: contributions to slices that came after they were settled. refused: messages without sense. By worker.
     """
@@ -96,11 +97,12 @@ class Shard:
         applied: int = 0,
         local: ShardRule | None = None,
         shards: Mapping[int, int] | None = None,
+        each: int = 1,
     ) -> None:
         self.staleness: Counter[tuple[int, int]] = Counter()
         self.late: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
-        self._local, self._shards = local, shards or {}
+        self._local, self._shards, self._each = local, shards or {}, each
         self._update_log = UpdateLog(len(sizes), applied)
         self._slices = {number: _Slice(size, applied, self._update_log) for number, size in sizes.items()}
         self._gone = ClockSet()  # workers
@@ -130,7 +132,7 @@ class Shard:
         one = self._slices.get(header.slice)
         if header.kind == MessageKind.SET:
             return one is None
-        contribution = Contribution(header.worker, header.clock)
+        contribution = self._contribution(header)
         return one is None or not (contribution in one.held or self._settled(one, contribution))
 
     def arrived(self, peer: int, header: Header) -> list[Action]:
@@ -204,9 +206,9 @@ class Shard:
         return actions
 
     def gone(self, worker: int) -> list[Action]:
-        """A worker pushes no more, and no update that is not announced yet will have anything of it."""
+        """A worker, or replica, pushes no more, and no update that is not announced yet will have anything of it."""
         self._gone.add(worker)
-        actions: list[Action] = self.left(worker)
+        actions = [one for each in range(self._each) for one in self.left(worker * self._each + each)]
         for number, one in self._slices.items():
             for contribution in [held for held in one.held if held.worker == worker]:
                 if one.update_log.number(contribution) is None:
@@ -258,15 +260,18 @@ class Shard:
             return f"slice {header.slice} has {one.size_bytes} bytes, not {header.length}"
         return ""
 
+    def _contribution(self, header: Header) -> Contribution:
+        return Contribution(header.worker // self._each, header.clock)
+
     def _pushed(self, peer: int, header: Header) -> list[Action]:
         number, one = header.slice, self._slices.get(header.slice)
         if one is None:
             return self._refuse(peer, header, f"slice {number} has no values yet")
-        contribution = Contribution(header.worker, header.clock)
+        contribution = self._contribution(header)
         if contribution in one.held:
             return [self._held(one, header)]
         if self._settled(one, contribution):
-            self.late[header.worker] += 1
+            self.late[contribution.worker] += 1
             return [self._held(one, header)]
         one.held[contribution] = header.version
         if self._local:
@@ -275,7 +280,7 @@ class Shard:
 
     def _held(self, one: _Slice, header: Header) -> Respond:
         """Answer that it is held; with a `local` rule the version is that of its update, if that is known."""
-        known = one.update_log.number(Contribution(header.worker, header.clock)) if self._local else None
+        known = one.update_log.number(self._contribution(header)) if self._local else None
         version = one.version if known is None else known
         return Respond(
             header.worker, Header(MessageKind.HELD, header.slice, header.worker, header.clock, version, length=0)

@@ -115,13 +115,9 @@ def one_vote(vote: Vote, parts: Group) -> Vote:
     fields = [vote.loss, vote.ending, vote.step_s, vote.requests, vote.place]
     everybody = gather(torch.tensor([float(one) for one in fields], dtype=torch.float64), parts)
     losses, ending, seconds, requests, places = everybody.unbind(1)
-    finite, together = bool(torch.isfinite(losses).all()), bool((places == places[0]).all())
-    if finite and together and float(losses.max() - losses.min()) > APART * float(losses.abs().max()):
-        raise RanksDiffer(
-            f"the workers that hold parts of one network have the losses {', '.join(f'{one:g}' for one in losses)}; "
-            "they should be equal: some code reads the weight of a layer that is cut, which is to be left out of "
-            "strategy.partition.plan, or draws random numbers that differ between workers"
-        )
+    finite = bool(torch.isfinite(losses).all())
+    if (places == places[0]).all():
+        require_equal(losses)
     agreed = {
         "loss": float(losses[0]) if finite else math.nan,
         "ending": bool(ending.any()),
@@ -129,3 +125,13 @@ def one_vote(vote: Vote, parts: Group) -> Vote:
         "place": int(places.sum()),
     }
     return Vote(**{**vars(vote), **agreed, "requests": int(requests.max())})
+
+
+def require_equal(losses: Tensor) -> None:
+    """Raise RanksDiffer if the losses (workers,) of those that hold one replica differ, and all are numbers."""
+    if torch.isfinite(losses).all() and float(losses.max() - losses.min()) > APART * float(losses.abs().max()):
+        raise RanksDiffer(
+            f"the workers that hold parts of one network have the losses {', '.join(f'{one:g}' for one in losses)}; "
+            "they should be equal: some code reads the weight of a layer that is cut, which is to be left out of "
+            "strategy.partition.plan, or draws random numbers that differ between workers"
+        )

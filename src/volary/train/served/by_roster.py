@@ -43,10 +43,12 @@ if TYPE_CHECKING:
 class LearningSettings:
     """How a worker learns from the portions that the roster gives it.
 
-    epochs: of all workers. seed: of each contribution's random numbers; None: the loop is the user's,
-    who draws their own, and goes through it also where a batch has no sample for this worker. skips: a loss that is no
-    number is left out, and does not end the run. lr: the learning rate, given the samples that the run learns from
-    before; change_rate: called with a change of it. rates: sends it to the servers.
+    epochs: of all workers. replica: the number of this worker's, whose workers draw the same random numbers; leads: it
+    speaks for them. leaves: it may go without others, if the model can do without it. seed: of each contribution's
+    random numbers; None: the loop is the user's, who draws their own, and goes through it also where a batch has no
+    sample for this worker. skips: a loss that is no number is left out, and does not end the run. lr: the learning
+    rate, given the samples that the run learns from before; change_rate: called with a change of it. rates: sends it to
+    the servers.
     """
 
     consistency: Consistency
@@ -56,6 +58,9 @@ class LearningSettings:
     change_rate: Callable[[Rate], object] = lambda _: None  # a loop of one's own is asked for no other
     rates: Callable[[], tuple[float, ...]] = tuple
     skips: bool = False
+    replica: int = 0
+    leads: bool = True
+    leaves: bool = True
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ class ByRoster:
                     self._settings.change_rate(task)
                 case Leave():
                     self._replica.settle()  # what is held counts
-                    self._work.leave(alone=self._settings.consistency.elastic)
+                    self._work.leave(alone=self._settings.leaves and self._settings.consistency.elastic)
             self._recorder.enter("idle")  # until the roster's next word
         self._reader.close()
 
@@ -167,6 +172,7 @@ class ByRoster:
         None: nobody knows it, in a user's own loop. There a part is the last if gradients leave with its backward.
         """
         self._expect(self._unread)  # now the roster has had the time of a forward pass to say what comes next
+        self._replica.computed(loss or 0.0)
         self._loss_known = self._loss_known and loss is not None
         self._counted += part.counted
         self._loss += (loss or 0.0) * (part.counted / self.batch_size)
@@ -230,7 +236,7 @@ class ByRoster:
             self._recorder,
             self._replica,
             epoch=last.epoch + last.end / self._settings.epochs.samples,
-            samples=self._count() - self._lost + (carried or 0),
+            samples=self._count() - self._lost + (carried or 0) if self._settings.leads else 0,
             loss=self._mean() if self._loss_known and self._counted else nan,
             lr=self._settings.lr(task.samples),
         )
@@ -294,7 +300,7 @@ class ByRoster:
         self._recorder.go_on_from(task.clock)
         self._recorder.begin_step()
         if self._settings.seed is not None:
-            seed_contribution(self._settings.seed, self._recorder.rank, task.clock)
+            seed_contribution(self._settings.seed, self._settings.replica, task.clock)
         self._loss, self._lost, self._counted, self._wanted, self._loss_known = 0.0, 0, 0.0, True, True
         self._unread, self._reported = [] if again else self._portions, False
         self._learn = LearnTask(iter(()) if again else self._parts(), task.clock, task.samples, task.oldest)
@@ -353,7 +359,9 @@ class ByRoster:
 
         first = task.start == 0  # one of those who measure a piece
         state = self._replica.as_of(task.snapshot)
-        return EvaluateTask(self._piece(task), state, measured, task.step, writes=first, tells=first)
+        return EvaluateTask(
+            self._piece(task), state, measured, task.step, writes=first, tells=first and self._settings.leads
+        )
 
     def _piece(self, task: EvaluatePiece) -> Iterator[Batch]:
         assert self._session is not None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.contributions import Contributions
     from volary.train.served.centre import Centre
     from volary.train.served.layout import Layout
+    from volary.train.served.replica_parts import ReplicaParts
     from volary.train.update.local import LocalUpdate
 
 Made = Callable[[Sequence["Memory"], Callable[["Chunk"], None]], "Contributions"]
@@ -32,7 +33,7 @@ class PushSettings:
 
     wait: gradients do, with their parameters, until the replica takes some.
     skips: gradients that no codec can encode are left out, with a warning. update: of this worker's own parameters, if
-    contributions are what that changes. centre: of which they are pulls.
+    contributions are what that changes. centre: of which they are pulls. parts: of the replica, if others hold some.
     """
 
     passes: int
@@ -41,6 +42,7 @@ class PushSettings:
     skips: bool = False
     update: LocalUpdate | None = None
     centre: Centre | None = None
+    parts: ReplicaParts | None = None
 
     def made(self, consistency: Consistency, module: nn.Module, layout: Layout) -> Made:
         """Return the function that makes contributions, given memory and a callback for each whole chunk."""
@@ -53,7 +55,7 @@ class PushSettings:
         def gradients(memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> PushedGradients:
             frozen, passes, weight = frozen_parameters(module), self.passes, self.weight
             buckets = Gradients(plans, memory, frozen, chunk_mb=chunk_mb, passes=passes, ready=ready, weight=weight)
-            return PushedGradients(module, buckets)
+            return PushedGradients(module, buckets, in_place=self.parts is None or not self.parts.part.at_once)
 
         return gradients
 

@@ -58,7 +58,7 @@ class ServedReplica:
         held: Callable[[int, float], None],
     ) -> None:
         self._recorder, self._update, self._takes = recorder, pushes.update, pushes.wait
-        self._centre, self._in_turn = pushes.centre, strategy.consistency.in_turn
+        self._centre, self._in_turn, self._parts = pushes.centre, strategy.consistency.in_turn, pushes.parts
         self._fetch_every = strategy.consistency.fetch_every
         self._asks_ahead = strategy.consistency.asks_ahead
         memory, made = [_memory(plan, link[0]) for plan in layout.plans], pushes.made
@@ -87,7 +87,9 @@ class ServedReplica:
         self._just_in_time = JustInTime(module, {id(slot.parameter): slot.gate for slot in slots}, self._wait_for)
         scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
         # TorchScript reads its parameters where nobody can wait for them
-        self._awaited = [slot.gate for slot in slots] if scripted or not self._contributions.lazy else []
+        together = scripted or not self._contributions.lazy
+        shared = () if self._parts is None else self._parts.shared_ids  # which others wait for, too
+        self._awaited = [slot.gate for slot in slots if together or id(slot.parameter) in shared]
         self._clock, self._learnt, self._samples = 0, 0, 0
         self._slots = slots
         self._backward_s = 0.0  # when the newest began, of time.perf_counter
@@ -102,8 +104,8 @@ class ServedReplica:
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """The bytes sent and received, by codec; all of them go to servers or come from them."""
-        return self._keeper.traffic
+        """The bytes sent and received, by codec: to and from servers, and between the workers of a replica."""
+        return self._keeper.traffic + (self._parts.traffic if self._parts else ())
 
     def begin(self, task: LearnTask, *, computed: bool = False) -> None:
         """A contribution begins: from now on parameters are read that are as new as the model wants.
@@ -117,6 +119,8 @@ class ServedReplica:
             self._wait(lambda: self._keeper.pull_rest(self._slices.buffers))
         for gate in self._awaited:
             self._wait_for(gate)
+        if self._parts is not None:
+            self._wait(self._parts.pass_on)
         if compiled_code_reads_past():
             self.await_all()
         if not self._contributions.lazy:  # it is about to change more than its gradients
@@ -127,6 +131,11 @@ class ServedReplica:
         self._contributions.begin()
         if self._update is not None:
             self._update.begin(task.samples)
+
+    def computed(self, loss: float) -> None:
+        """The loss of a part is known. Raises RanksDiffer if those that hold this replica have another one."""
+        if self._parts is not None:
+            self._parts.compare(loss)
 
     def before_backward(self, *, last: bool, counted: float) -> None:
         """Wait until buckets may change. last: of the contribution's passes, in which its gradients leave.
@@ -197,12 +206,15 @@ class ServedReplica:
     def as_of(self, snapshot: int) -> Iterator[bool]:
         """Let the network have the state that is kept as `snapshot` for a while; False: it is not kept any more."""
         kept = self._wait_for_snapshot(snapshot)
+        kept = kept if self._parts is None else self._parts.agree(kept)
         slices = self._keeper.slices
         own = {number: one.pulled.taken_from_network() for number, one in slices.items()} if kept else {}
         self._aside = True
         try:
             for number, values in self._snapshot[1].items() if kept else ():
                 slices[number].pulled.install(values)
+            if kept and self._parts is not None:  # each step begins so, too
+                self._parts.pass_on()
             with nullcontext() if self._centre is None else self._centre.lent():
                 yield kept
         finally:

@@ -53,17 +53,20 @@ Task = Learn | EvaluatePiece | Figure | Leave | Rate
 WELCOME_WITHIN_S = 60.0
 LEAVE_S = 10.0  # for the thread to end
 LOOK_S = 0.25  # how often it is looked whether this worker is to end
+_FOR_ALL = (Ask, Computed, Evaluated, Figures)  # what one worker says for all that hold its replica
 
 
 class RosterClient:
     """Over `connection`, whose hello has been said. leaving: whether this worker was asked to go.
 
     Iterating gives tasks until the run is over for this worker; one is asked for ahead. Leave among them: it was asked
-    to go; Rate: the learning rate changes. outcome: how it ended.
+    to go; Rate: the learning rate changes. outcome: how it ended. leads: this worker speaks for all that hold its
+    replica, who are given the same tasks.
     """
 
-    def __init__(self, connection: Connection, leaving: Callable[[], bool]) -> None:
+    def __init__(self, connection: Connection, leaving: Callable[[], bool], *, leads: bool = True) -> None:
         self.outcome: Outcome = "finished"
+        self._leads = leads
         self._connection, self._leaving = connection, leaving
         self._sent = self._going = False
         self._tasks: queue.Queue[Task | End | Exception] = queue.Queue()
@@ -72,11 +75,12 @@ class RosterClient:
         self._decision = ClipDecision(self._say)
         self._dropped = -1  # the newest contribution that was
         self._again = -1  # that which learns again
-        self._oldest_ahead = 0
-        self._newest: Learn | None = None
+        self._at, self._oldest = -1, 0  # of the contribution at hand
+        self._given: dict[int, Learn] = {}  # by clock, those after it: one that follows others may be several behind
         self._ended = threading.Event()
         self._view: Callable[[View], None] = lambda _: None
         self._failed: Callable[[Exception], None] = lambda _: None
+        self._dismissed: Callable[[str], object] = lambda _: None
         self._residuals: Residuals | None = None
         self._thread = threading.Thread(target=self._listen, name="roster", daemon=True)
 
@@ -96,12 +100,19 @@ class RosterClient:
             raise PeerLost(f"the run's roster began with {type(message).__name__}")
         return message
 
-    def start(self, view: Callable[[View], None], failed: Callable[[Exception], None], residuals: Residuals) -> None:
+    def start(
+        self,
+        view: Callable[[View], None],
+        failed: Callable[[Exception], None],
+        residuals: Residuals,
+        dismissed: Callable[[str], object] = lambda _: None,
+    ) -> None:
         """Listen, and ask for the first task. view: called with the servers of the run.
 
         failed: called with the error that ends this worker. residuals: asked for what checkpoints need of them.
+        dismissed: called with the reason for which the run goes on without this worker; from another thread.
         """
-        self._view, self._failed, self._residuals = view, failed, residuals
+        self._view, self._failed, self._residuals, self._dismissed = view, failed, residuals, dismissed
         self._thread.start()
         self._say(Ask())
 
@@ -118,6 +129,10 @@ class RosterClient:
                 continue  # it was given before the roster knew, and comes as the next one
             if not (again or isinstance(task, Leave | Rate)):
                 self._say(Ask())  # ahead: the next is here when this one is done
+            if isinstance(task, Learn):
+                self._at, self._oldest = task.clock, task.oldest
+                for clock in [one for one in self._given.copy() if one <= task.clock]:
+                    del self._given[clock]  # another thread adds to them
             if not (isinstance(task, Learn) and (self._going or self.is_dropped(task.clock))):
                 yield task
 
@@ -146,12 +161,17 @@ class RosterClient:
     @property
     def oldest_ahead(self) -> int:
         """The least update that the next contribution's parameters must hold, as far as it is known."""
-        return self._oldest_ahead
+        following = self._after(self._at)
+        return self._oldest if following is None else following.oldest
 
     def ahead(self, clock: int) -> list[Portion]:
         """The portions of the contribution after the one at `clock`, if the roster has said so already."""
-        newest = self._newest
-        return newest.portions if newest is not None and newest.clock > clock else []
+        following = self._after(clock)
+        return [] if following is None else following.portions
+
+    def _after(self, clock: int) -> Learn | None:
+        given = self._given.copy()
+        return given[min(later)] if (later := [one for one in given if one > clock]) else None
 
     def is_dropped(self, clock: int) -> bool:
         """Whether others have gone on without a contribution that is not done. They are dropped in order."""
@@ -256,6 +276,8 @@ class RosterClient:
             self._thread.join(LEAVE_S)
 
     def _say(self, message: FromMember) -> None:
+        if not self._leads and isinstance(message, _FOR_ALL):
+            return
         try:
             self._connection.send(msgspec.to_builtins(message))
         except ConnectionLost as problem:
@@ -281,10 +303,12 @@ class RosterClient:
             if isinstance(message, Learn) and self._residuals is not None:
                 self._residuals.settle(message.settled)
             if isinstance(message, Learn):
-                self._oldest_ahead, self._newest = message.oldest, message
+                self._given[message.clock] = message
             self._tasks.put(message)
             if isinstance(message, End):
                 self._answers.put(message)
+                if message.outcome not in ("finished", "stopped"):
+                    self._dismissed(message.outcome)
         elif isinstance(message, SaveEnded | Clipped):
             self._answers.put(message)
         elif isinstance(message, Dropped):

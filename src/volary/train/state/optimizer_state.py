@@ -67,14 +67,14 @@ class OptimizerState:
         return PartState(part, {**own.each, **average.each}, {**own.whole, **average.whole})
 
     def within(self, blocks: Mapping[str, TensorBlock]) -> OptimizerState:
-        """The state of these blocks, as of tensors of their own, instead of that of the tensors they are of, by name;
-        and that of all other tensors. Raises as `of`.
+        """The state of these blocks, as of tensors with these names, instead of that of the tensors they are of; and
+        that of all other tensors. Raises as `of`.
         """
         return OptimizerState(self._within(blocks))
 
     def cut(self, blocks: Mapping[str, TensorBlock]) -> OptimizerState:
-        """Undo `within`: the state of tensors of their own is that of these blocks, by name."""
-        return OptimizerState(replace(one, block=blocks.get(one.part.name)) for one in self._all())
+        """Undo `within`: the state of tensors with these names is that of these blocks."""
+        return OptimizerState(_in_block(one, blocks.get(one.part.name)) for one in self._all())
 
     def of_names(self, names: Container[str]) -> OptimizerState:
         """The state of the tensors with these names."""
@@ -122,19 +122,27 @@ class OptimizerState:
                 yield from runs
 
     def _within(self, blocks: Mapping[str, TensorBlock]) -> Iterator[PartState]:
-        keys = dict.fromkeys((*self._parts, *self._blocks))
-        for key in keys:
-            block = blocks.get(name := key[0])
-            if block is None:
+        cut = {block.name for block in blocks.values()}
+        for key in dict.fromkeys((*self._parts, *self._blocks)):
+            if key[0] not in cut:
                 yield from self._parts[key] if key in self._parts else [_joined(self._blocks[key])]
                 continue
-            own = Range(name, 0, block.size)
-            if block in self._blocks.get(key, {}):
-                yield replace(_between(self._blocks[key][block], own, copied=True), block=None)
-                continue
-            whole = self._of(key, Range(name, 0, prod(block.shape)), copied=True)
-            each = {key: block.taken_from(entry.view(block.shape)).flatten() for key, entry in whole.each.items()}
-            yield PartState(own, each, whole.whole)
+            for name, block in blocks.items():
+                if block.name == key[0]:
+                    yield self._of_block(key, block, name)
+
+    def _of_block(self, key: _Key, block: TensorBlock, name: str) -> PartState:
+        """The state of a block, as of a tensor called `name`."""
+        own = Range(name, 0, block.size)
+        if block in (known := self._blocks.get(key, {})):
+            return replace(_between(known[block], replace(own, name=block.name), copied=True), part=own, block=None)
+        whole = self._of(key, Range(block.name, 0, prod(block.shape)), copied=True)
+        each = {key: block.taken_from(entry.view(block.shape)).flatten() for key, entry in whole.each.items()}
+        return PartState(own, each, whole.whole)
+
+
+def _in_block(one: PartState, block: TensorBlock | None) -> PartState:
+    return replace(one, part=replace(one.part, name=block.name), block=block) if block else replace(one, block=None)
 
 
 def part_files(

@@ -2,7 +2,8 @@
 
 Files are safetensors. A whole tensor stands under its name, in its shape, as any other tool reads it; a slice of one as
 `name[start:end]`, (end - start,), in the order in memory of the tensor, whose shape and strides the file's header says.
-A block of rows or columns stands in its own shape; the header says which entries of which tensor it has.
+A block of rows or columns stands in its own shape; the header says which entries of which tensor it has. A slice of a
+block is a run of its values, in their order in memory.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from volary.sharding.holdings import Holdings
 
 WEIGHTS = "model.safetensors"  # what one process writes that keeps all of them
-_HEADER, _BLOCKS = "slices", "blocks"
+_HEADER, _BLOCKS, _RUNS = "slices", "blocks", "slices of blocks"
 
 
 def weights_file(writer: str) -> str:
@@ -46,11 +47,19 @@ def weights_file(writer: str) -> str:
 
 @dataclass(frozen=True)
 class TensorSlice:
-    """The values of `part`, (size,), of a dense tensor which lies as `like`."""
+    """The values of `part`, (size,), of a dense tensor which lies as `like`; of a `block` of one, if there is one."""
 
     part: Range
     values: Tensor
     like: Tensor
+    block: TensorBlock | None = None
+
+
+class _BlockRun(msgspec.Struct, frozen=True):
+    """A slice of a block as the header describes it: from the value `start` of the block on."""
+
+    block: TensorBlock
+    start: int
 
 
 class _Described(msgspec.Struct, frozen=True, array_like=True):
@@ -66,22 +75,26 @@ def weights_content(
     whole: Mapping[str, Tensor], slices: Iterable[TensorSlice] = (), blocks: Mapping[TensorBlock, Tensor] | None = None
 ) -> SafetensorsContent:
     """A file of whole tensors, of slices and of blocks, in their shapes; values are read when it is written."""
-    tensors, header = dict(whole), dict[str, list[object]]()
+    tensors, header, cut, runs = dict(whole), dict[str, list[object]](), dict[str, object](), dict[str, object]()
     for one in slices:
         part, lies = one.part, torch.empty_like(one.like, device="meta")
-        if part.size == lies.numel():
+        key = f"{part.name if one.block is None else block_name(one.block)}[{part.start}:{part.end}]"
+        if one.block is not None:
+            tensors[key], runs[key] = one.values, {"block": asdict(one.block), "start": part.start}
+        elif part.size == lies.numel():
             tensors[part.name] = laid_out_as(one.like, one.values)
         else:
-            key = f"{part.name}[{part.start}:{part.end}]"
             header[key] = [part.name, part.start, list(lies.shape), list(lies.stride())]
             tensors[key] = one.values
-    metadata = {_HEADER: json.dumps(header)} if header else {}
-    cut = dict[str, dict[str, object]]()
     for block, values in (blocks or {}).items():
-        key = f"{block.name}[{', '.join(f'{start}:{end}' for start, end in block.spans)}; {block.dim}]"
-        tensors[key], cut[key] = values, asdict(block)
-    metadata |= {_BLOCKS: json.dumps(cut)} if cut else {}
-    return SafetensorsContent(tensors, metadata)
+        tensors[block_name(block)], cut[block_name(block)] = values, asdict(block)
+    described = {_HEADER: header, _BLOCKS: cut, _RUNS: runs}
+    return SafetensorsContent(tensors, {name: json.dumps(one) for name, one in described.items() if one})
+
+
+def block_name(block: TensorBlock) -> str:
+    """The name of a block, which says which entries of which tensor it has."""
+    return f"{block.name}[{', '.join(f'{start}:{end}' for start, end in block.spans)}; {block.dim}]"
 
 
 class SavedWeights:
@@ -93,6 +106,7 @@ class SavedWeights:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._pieces: dict[str, list[_Piece]] = {}
         self._blocks: dict[str, dict[TensorBlock, Callable[[], Tensor]]] = {}
+        self._runs: dict[TensorBlock, list[tuple[int, Callable[[], Tensor]]]] = {}
         for name in sorted(manifest.files):
             if name == WEIGHTS or (name.startswith("model-") and name.endswith(".safetensors")):
                 self._open(folder / name)
@@ -156,6 +170,13 @@ class SavedWeights:
         assert whole is not None
         return whole
 
+    def _of_runs(self, block: TensorBlock) -> Tensor:
+        """A block of which there are slices. Raises RunError unless they are all of it, each once."""
+        found = [read() for _, read in sorted(self._runs[block], key=lambda run: run[0])]
+        if sum(one.numel() for one in found) != block.size:
+            raise RunError(f"the checkpoint has other slices of {block_name(block)} than make it whole")
+        return torch.cat(found).view(block.own_shape)
+
     def _values(self, wanted: Range) -> Tensor:
         at, found = wanted.start, []
         for piece in self._pieces[wanted.name]:
@@ -173,9 +194,15 @@ class SavedWeights:
             header = file.metadata() or {}
             slices = msgspec.json.decode(header.get(_HEADER, "{}"), type=dict[str, _Described])
             blocks = msgspec.json.decode(header.get(_BLOCKS, "{}"), type=dict[str, TensorBlock])
+            runs = msgspec.json.decode(header.get(_RUNS, "{}"), type=dict[str, _BlockRun])
         except (SafetensorError, msgspec.MsgspecError) as error:
             raise RunError(f"{path}: the checkpoint's weights are no safetensors file: {error}") from None
         for key in file.keys():  # noqa: SIM118 - not a mapping
+            if key in runs:
+                run = runs[key]
+                self._runs.setdefault(run.block, []).append((run.start, partial(file.get_tensor, key)))
+                self._blocks.setdefault(run.block.name, {})[run.block] = partial(self._of_runs, run.block)
+                continue
             if key in blocks:
                 self._blocks.setdefault(blocks[key].name, {})[blocks[key]] = partial(file.get_tensor, key)
                 continue

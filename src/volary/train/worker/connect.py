@@ -56,10 +56,12 @@ def joined(
     code: Facts | None = None,
     change: int = 0,
     interrupting: Interrupting = lambda _: nullcontext(),
+    part: str = "",
 ) -> Iterator[Group]:
     """Be in the run's group, of all its workers, for a while. code: facts that must be those of all ranks.
 
-    change: the number of the change of members that made the group, which meets apart from those before. interrupting:
+    change: the number of the change of members that made the group, which meets apart from those before. part: what the
+    group is of, if it is not of all workers: those of each part meet apart from others. interrupting:
     is around all of it, and may call what it is given, from any thread, to end all waits for others. The recorder's
     phase is `exchange` from here on, as what comes first waits for the other ranks.
 
@@ -70,7 +72,7 @@ def joined(
     try:
         recorder.starting("meeting the other workers")
         recorder.enter("exchange")
-        part = _part(change)
+        part = _part(change) or part
         bulletin = BoardBulletin(store, place.rank, place.world_size, place.attempt, part, recorder.waiting)
 
         def interrupt() -> None:
@@ -117,15 +119,16 @@ def _part(change: int) -> str:
 
 @contextmanager
 def admitted(
-    member: Membership, hello: WorkerHello, leaving: Callable[[], bool]
+    member: Membership, hello: WorkerHello, leaving: Callable[[], bool], *, leads: bool = True
 ) -> Iterator[tuple[RosterClient, Welcome | None]]:
     """Be known to the run's roster for a while; no welcome: the run is over, and the roster's `outcome` says how.
 
-    leaving: whether this worker was asked to go. Raises PeerLost, and RanksDiffer unless all workers are alike.
+    leaving: whether this worker was asked to go. leads: as of `RosterClient`. Raises PeerLost, and RanksDiffer unless
+    all workers are alike.
     """
     key, plain = member.directory.key(), msgspec.to_builtins(hello)
     connection = Connection.open(member.host, member.port, key, "roster", plain, member.attempt_id, CONNECT_TIMEOUT_S)
-    with closing(RosterClient(connection, leaving)) as work:
+    with closing(RosterClient(connection, leaving, leads=leads)) as work:
         welcome = work.welcome()
         if welcome is not None:
             compare_with_first(welcome.facts, hello.facts, hello.rank)

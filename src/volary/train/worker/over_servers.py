@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from volary.comm.groups.group import cut
 from volary.train.agreement.agreed_plan import describe
 from volary.train.member.compare import shape_facts
 from volary.train.recording.histograms import Histograms
@@ -91,7 +92,9 @@ class ServedWorker:
         )
         held.enter_context(closing(replica))
         self.recorder.starting("doing the first step")
-        work.start(link.view, link.fail, replica.residuals)
+        # whoever waits for one that held the same replica is not to wait any more
+        ends = (lambda _: cut()) if self.pushes.parts is not None else (lambda _: None)
+        work.start(link.view, link.fail, replica.residuals, ends)
         coordinator = ByRoster(
             self.learning,
             work=work,

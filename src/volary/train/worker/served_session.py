@@ -11,7 +11,6 @@ from volary.server.protocol.to_members import Rate
 from volary.train.loop import train
 from volary.train.member.compare import data_facts
 from volary.train.served.by_roster import LearningSettings, SessionFlow
-from volary.train.served.layout import lay_out
 from volary.train.served.push_settings import PushSettings
 from volary.train.served.saver import RosterSaver
 from volary.train.served.served_data import ServedData
@@ -20,7 +19,8 @@ from volary.train.state.seeds import seed_all
 from volary.train.update.local import LocalUpdate
 from volary.train.update.whole import WholeUpdate
 from volary.train.worker.connect import admitted, server_beside
-from volary.train.worker.over_servers import ServedWorker, network_facts
+from volary.train.worker.over_servers import ServedWorker
+from volary.train.worker.served_part import ServedPart
 from volary.train.worker.session import device_for, new_model, run_facts, trained_network, training
 
 if TYPE_CHECKING:
@@ -33,24 +33,25 @@ if TYPE_CHECKING:
     from volary.train.member.pulse import Pulse
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
-    from volary.train.served.layout import Layout
     from volary.train.served.roster_client import RosterClient
     from volary.train.update.update import Update
 
 
 def run_served(session: Session, member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """Train as one of a run's workers. Raises what the user's code raises, and VolaryError."""
-    place = member.place
-    with server_beside(member, session.strategy):
+    place, each = member.place, session.strategy.ranks_each
+    with ExitStack() as held:
+        held.enter_context(server_beside(member, session.strategy))
         device = device_for(session, place)
         model, _ = new_model(session, device, member, recorder)
-        layout = lay_out(session, model.module)
-        seed_all(session.train.seed + 1 + place.rank)
-        worker = _SessionWorker(member, recorder, device, model, layout, ServedData(model, recorder))
+        part = ServedPart.of(held, member, recorder, device, model)
+        seed_all(session.train.seed + 1 + place.rank // each)
+        worker = _SessionWorker(member, recorder, device, model, part, ServedData(model, recorder))
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
-        with admitted(member, worker.hello(), lambda: pulse.asked_to_end) as (work, welcome):
-            return work.outcome if welcome is None else worker.train(work, welcome.restore)
+        admission = admitted(member, worker.hello(), lambda: pulse.asked_to_end, leads=part.leads)
+        work, welcome = held.enter_context(admission)
+        return work.outcome if welcome is None else worker.train(work, welcome.restore)
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,12 @@ class _SessionWorker:
     recorder: Recorder
     device: torch.device
     model: Model
-    layout: Layout
+    part: ServedPart
     data: ServedData
 
     def hello(self) -> WorkerHello:
         """How it is known to the roster."""
-        frames = [plan.representation.frames for plan in self.layout.plans]
+        frames = [plan.representation.frames for plan in self.part.layout.plans]
         return WorkerHello(
             rank=self.member.place.rank,
             facts=self._facts(),
@@ -91,11 +92,12 @@ class _SessionWorker:
             strategy=session.strategy,
             recorder=recorder,
             module=model.module,
-            layout=self.layout,
+            layout=self.part.layout,
             pushes=PushSettings(
                 passes=session.train.accumulate * session.strategy.consistency.steps(),
                 skips=session.train.on_nonfinite == "skip",
                 update=LocalUpdate(WholeUpdate(update, recorder), data.clock.step) if self._updates else None,
+                parts=self.part.parts,
             ),
             learning=self._learning(update),
             reader=data.reader(network),
@@ -107,13 +109,14 @@ class _SessionWorker:
         )
         with ExitStack() as held:
             replica, coordinator = worker.begin(held, work, restore)
-            return train(training(model, recorder, replica, coordinator, network, session.strategy.workers))
+            part, replicas = None if self.part.parts is None else self.part.parts.part, session.strategy.shares
+            return train(training(model, recorder, replica, coordinator, network, replicas, part))
 
     def _facts(self) -> Facts:
         """The facts that all workers of the run must agree on."""
         facts = run_facts(self.model.session, self.member)
         facts.pop("setting optimizer.lr", None)  # it may change while the run trains: the roster says what it is
-        return facts | data_facts(self.model.samples) | network_facts(self.model.module, self.layout)
+        return facts | data_facts(self.model.samples) | self.part.plan
 
     @property
     def _updates(self) -> bool:
@@ -138,6 +141,9 @@ class _SessionWorker:
         return LearningSettings(
             consistency=session.strategy.consistency,
             epochs=clock.epochs,
+            replica=self.member.place.rank // session.strategy.ranks_each,
+            leads=self.part.leads,
+            leaves=self.part.parts is None,
             seed=session.train.seed,
             lr=lambda samples: update.base_lr * clock.factor(samples + 1) * update.plateau.factor,
             change_rate=change_rate,

@@ -83,16 +83,16 @@ class RateChanges:
 class SessionUpdating:
     """See `volary.train.update.optimizer_rule.Updating`: as a session says.
 
-    rates: how the learning rate changes meanwhile.
+    rates: how the learning rate changes meanwhile. called: the name in the network of a tensor that is kept.
     """
 
-    def __init__(self, session: Session, clock: Clock, rates: RateChanges) -> None:
+    def __init__(self, session: Session, clock: Clock, rates: RateChanges, called: Callable[[str], str]) -> None:
         self._build, self.elementwise = update_rule(session)
         self.clip_value, self._clock, self._rates = session.train.clip_value, clock, rates
-        self._averaging = averaging_of(session, clock)
+        self._averaging, self._called = averaging_of(session, clock), called
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
-        return self._build(names)
+        return self._build(list(map(self._called, names)))
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
         """Step with the learning rate that is due, and let the average take in what came of it."""

@@ -83,6 +83,7 @@ def serve(
                 {one: slice_store.forms.shapes[one].size_bytes for one in slice_store.numbers},
                 welcome.applied,
                 shards={one.number: one.shard for one in slices},
+                each=strategy.ranks_each,
             )
             host = Host(shard, slice_store, pulls=network.pulls, report=reports.send)
             shard_writer = ShardWriter(number, network, writer(remote, checkpoints))

@@ -17,10 +17,12 @@ from volary.server.protocol.to_members import End
 from volary.train.agreement.agreed_plan import describe
 from volary.train.model import Model, build_model
 from volary.train.served.layout import Layout, cut_network, lay_out
+from volary.train.served.replica_parts import held_by_replica
 from volary.train.served.server.network_file import HERE, read_network
 from volary.train.served.server.rule import Clock, RateChanges, SessionUpdating, averaging_of
 from volary.train.state.optimizer_state import OPTIMIZER, OUTER
 from volary.train.state.seeds import seed_all
+from volary.train.state.weights import weights_of
 from volary.train.strategies.averaging.outer_rule import outer_updating
 from volary.train.update.uncompiled import spare_the_compiler
 
@@ -70,7 +72,11 @@ def network_of_session(session: Session) -> ServedNetwork:
     """Build what servers keep of a session's network as the run begins. Raises what the user's code raises."""
     seed_all(session.train.seed)  # as the workers do: all begin with the same values
     model = build_model(session, torch.device("cpu"))
-    return network_of(session, model, lay_out(session, model.module))
+    layout = lay_out(session, model.module, held_by_replica(model))
+    whole = weights_of(model.module)
+    for name, block in layout.blocks.items():
+        layout.tensors[name].detach().copy_(block.taken_from(whole[block.name]))
+    return network_of(session, model, layout)
 
 
 def network_of(session: Session, model: Model, layout: Layout, rates: RateChanges | None = None) -> ServedNetwork:
@@ -80,7 +86,7 @@ def network_of(session: Session, model: Model, layout: Layout, rates: RateChange
     clock, updating = Clock.of(session, model.samples), None
     averaging = averaging_of(session, clock)
     if session.strategy.consistency.pushes is not Push.DIFFERENCE:
-        updating = SessionUpdating(session, clock, rates)
+        updating = SessionUpdating(session, clock, rates, layout.called)
     strategy = session.strategy
     outer = outer_updating(strategy.consistency, averaging)
     centre = strategy.consistency.pull(strategy.workers) is not None

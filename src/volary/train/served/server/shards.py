@@ -27,7 +27,7 @@ class ShardWriter:
     def __init__(self, number: int, network: ServedNetwork, write: Callable[[int, str, Content], str]) -> None:
         self._number, self._layout, self._write = number, network.layout, write
         self._remembered = network.remembered
-        kept = {name for name, one in self._layout.tensors.items() if one.numel()}
+        kept = {self._layout.called(name) for name, one in self._layout.tensors.items() if one.numel()}
         self._rest = {name: one.clone() for name, one in weights_of(network.module).items() if name not in kept}
 
     def write(self, slice_store: SliceStore, snapshot: int, step: int, shards: list[int]) -> dict[str, str]:
@@ -41,7 +41,7 @@ class ShardWriter:
         writer = f"server-{self._number}-shard-{'-'.join(map(str, shards))}"
         files: dict[str, Content] = {
             weights_file(writer): weights_content(self._rest if LEADER in shards else {}, tensors),
-            optimizer_file(writer, self._remembered): StateContent(state.plain()),
+            optimizer_file(writer, self._remembered): StateContent(state.cut(self._layout.blocks).plain()),
         }
         return write_files(self._write, step, files.items())
 
@@ -53,5 +53,6 @@ class ShardWriter:
             reading.close()
         at = 0
         for part in one.parts:
-            yield TensorSlice(part, values[at : at + part.size], self._layout.tensors[part.name])
+            own, block = values[at : at + part.size], self._layout.blocks.get(part.name)
+            yield TensorSlice(part, own, self._layout.tensors[part.name], block)
             at += part.size

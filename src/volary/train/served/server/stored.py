@@ -78,9 +78,13 @@ def _restore(
     slices: Sequence[Slice],
     rules: Mapping[int, UpdateRule],
 ) -> None:
+    state = state.within(layout.blocks)
+    for name, block in layout.blocks.items():
+        layout.tensors[name].detach().copy_(weights.block(block))
     for one in slices:
         for part in one.parts:
-            layout.values(part).copy_(weights.values(part, layout.tensors[part.name]))
+            if part.name not in layout.blocks:
+                layout.values(part).copy_(weights.values(part, layout.tensors[part.name]))
         rules[one.number].restore(one.number, state)
 
 
