@@ -36,8 +36,14 @@ RING = {"name": "allreduce", "route": "ring"}
 STRATEGIES: dict[str, dict[str, Any]] = {
     "as sums arrive": {"exchange": RING},
     "level 1": {"exchange": RING, "partition": "sharded"},
+    "level 2 in shared memory": {
+        "exchange": {"name": "allreduce", "route": "shared"},
+        "partition": {"name": "sharded", "level": 2},
+    },
     "level 3": {"exchange": RING, "partition": {"name": "sharded", "level": 3}},
     "tensor": {"partition": "tensor"},
+    "pipeline": {"partition": "pipeline"},
+    "hybrid": {"partition": "hybrid"},
 }
 
 
@@ -103,9 +109,14 @@ def test_an_average_is_torch_s(average):
 
 
 def train_all(rank: int, size: int) -> list[dict[str, tuple[dict[str, Tensor], dict[str, Tensor]]]]:
+    """By name the averages and the weights in the end, of whole runs and of resumed ones."""
     for name, strategy in STRATEGIES.items():
-        one = averaged(EMA, strategy | {"workers": size})
-        trained(rank, size, one, f"{name} whole", disk=Quick())
+        one = averaged({**EMA, "evaluate": name != "level 3"}, strategy | {"workers": size})
+        one = replace(one, evaluate={"every": f"{STEPS // 2} steps"})
+        measured = trained(rank, size, one, f"{name} whole", disk=Quick()).metrics
+        if rank == 0 and name != "level 3":
+            average, _ = in_checkpoint(Path(f"{name} whole"))
+            assert measured[-1][1]["loss"] == pytest.approx(loss_of(average), rel=1e-5), name
         trained(rank, size, one, f"{name} resumed", disk=Quick(), until=lambda step: step >= 5)
         trained(rank, size, one, f"{name} resumed", disk=Quick())
     if rank:
@@ -258,8 +269,5 @@ def test_what_has_no_average_says_so():
         RunError, match=r"has no averages of weights; accepted with --average: a run with train\.average"
     ):
         in_checkpoint(Path("it"))
-    for strategy, sentence in (
-        ({"workers": 2, "partition": "sharded"}, "train.average.evaluate is true, and .*accepted: false, and"),
-    ):
-        with pytest.raises(SettingError, match=sentence):
-            averaged({**EMA, "evaluate": True}, strategy)
+    with pytest.raises(SettingError, match=r"train.average.evaluate is true, and .*accepted: false, and"):
+        averaged({**EMA, "evaluate": True}, {"workers": 2, "partition": {"name": "sharded", "level": 3}})

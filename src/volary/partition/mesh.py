@@ -58,7 +58,8 @@ class TwoAxes(Partition):
 
     @property
     def lacks(self) -> Mapping[Any, str]:
-        return {**self._inside.lacks, "all sums": "with partition=mesh a worker may have a part of the network alone"}
+        own = "with partition=mesh a worker may have a part of the network alone"
+        return {**self._inside.lacks, "all sums": own, "averages": own}
 
     @property
     def local_steps(self) -> bool:

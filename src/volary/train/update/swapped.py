@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from volary.comm.groups.blocking import from_rank, gather_plain
+from volary.exchange.gradients.plan import in_memory_order
+from volary.naming import named_parameters
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.comm.groups.group import Group
+    from volary.sharding.holdings import Holdings
 
 
 @contextmanager
@@ -14,3 +25,25 @@ def swapped(swap: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         swap()
+
+
+@contextmanager
+def lent_to_all(
+    averaged: Callable[[], AbstractContextManager[None]], module: nn.Module, holdings: Holdings, group: Group
+) -> Iterator[None]:
+    """Lend all ranks, which each have all of `module`, the averages that owners have of their shares.
+
+    averaged: lends this rank those of its own. A collective call.
+    """
+    named = {name: in_memory_order(one.detach()) for name, one in named_parameters(module)}
+
+    def spread() -> None:
+        for part, ranks in holdings.keepers.items():
+            from_rank(ranks[0], named[part.name][part.start : part.end], group)
+
+    gather_plain(None, group)  # ranks of a machine may have parameters in one memory, and read each other's share
+    with averaged():
+        spread()
+        yield
+        gather_plain(None, group)
+    spread()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from volary.run.best import Best
@@ -17,16 +18,20 @@ from volary.train.state.rank_state import RESIDUALS, STREAMS
 from volary.train.state.seeds import seed_all
 from volary.train.strategies.contribution import StepSettings
 from volary.train.strategies.strategy_state import STRATEGY, StrategyState
+from volary.train.update.swapped import lent_to_all
 from volary.train.worker.rank_part import RankPart
 from volary.train.worker.saver import GroupSaver
 from volary.train.worker.session import average_of, trained_network, training
 from volary.train.worker.session_parts import SessionParts
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import torch
 
     from volary.comm.groups.group import Group
     from volary.exchange.choice.rows import StepEstimate
+    from volary.partition._base import Part
     from volary.train.loop import Training
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
@@ -87,12 +92,19 @@ def assemble(
         learning=Learning(rank=rank, consistency=consistency, requests=asked, saver=saver),
         saver=saver,
         residuals=state,
-        averaged=state.outer.averaged if updates_locally else update.averaged,
+        averaged=_averaged(own.part, group, state.outer.averaged if updates_locally else update.averaged),
         best=best,
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all, own.part.scattered),
         compare=own.compare(session.strategy),
     )
     return training(model, recorder, replica, lockstep, network, own.replicas.size, own.part)
+
+
+def _averaged(
+    part: Part, group: Group, own: Callable[[], AbstractContextManager[None]]
+) -> Callable[[], AbstractContextManager[None]]:
+    """What lends the network its average. own: of what this rank updates."""
+    return partial(lent_to_all, own, part.module, part.holdings, group) if part.holdings.in_shares else own
 
 
 def _steps(model: Model, data: LockstepData, estimate: StepEstimate | None, workers: int) -> StepSettings:
