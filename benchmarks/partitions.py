@@ -3,7 +3,7 @@
     python benchmarks/partitions.py [--quick] [--only NAME] [--json FILE]
 
 Rows `tensor-bytes`, `hybrid-bytes` and `hybrid-memory` are in `_parts_bytes.py`, `partition-auto` and `predicted` in
-`_partition_choice.py`.
+`_partition_choice.py`, `hybrid-100m`, `hybrid-1g`, `hybrid-1g-factors` and `hybrid-schemes` in `_hybrid_steps.py`.
 
 Rows `sharded3-...`: `partition: {name: sharded, level: 3}` on four workers, AlexNet-like (34 million parameters, P =
 137 MB, nearly all in two layers), 16 samples each, beside FSDP2 (`torch.distributed.fsdp.fully_shard` of each layer, on
@@ -24,6 +24,7 @@ import statistics
 from collections.abc import Callable
 
 import _exchange_cases as cases
+import _hybrid_steps
 import _partition_choice
 import _parts_bytes
 import _pipeline_bubble
@@ -79,6 +80,7 @@ def _memory(options: Options) -> Row:
 
 ROWS: dict[str, Callable[[Options], Row]] = {
     **_parts_bytes.ROWS,
+    **_hybrid_steps.ROWS,
     "sharded3-bytes": _bytes,
     "sharded3-memory": _memory,
     "sharded3-1g": _step,
