@@ -11,8 +11,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from _exchange_peers import FUSED, TUNED
 from _in_lab import be_rank
+from _tuned_ddp import FUSED, TUNED
 from volary.data.feed import Feed
 from volary.session.spec import Session
 from volary.sharding.samples import SampleShare

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from _fsdp import shard_by_layer
+from _tuned_ddp import FUSED, TUNED
 from volary.data.feed import Feed
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ Hook = Callable[[DistributedDataParallel, distributed.ProcessGroup], None]
 Wrap = Callable[["Setting", nn.Module, distributed.ProcessGroup], nn.Module]
 
 CPU = torch.device("cpu")
-FUSED = {"fused": True}
-# ours sends no buffers either
-TUNED: dict[str, Any] = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
 ALL_MB = 10**5  # a bucket that holds every gradient
 POWERSGD_FROM = 2  # the first step that it may encode; it makes its memory there
 

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 import volary
 from _networks import alexnet_like
 from _report import paired
+from _tuned_ddp import TUNED
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.loop import train
@@ -38,7 +39,6 @@ SAMPLES = 8192
 SHAPES = {"lenet": (1, 28, 28), "resnet18": (3, 32, 32), "fc": (3, 32, 32), "many": (256,)}
 BATCHES = {"lenet": 64, "resnet18": 32, "fc": 32, "many": 16}
 NETWORKS = {"fc": "lenet", "many": f"{Path(__file__).with_name('_networks.py')}:many_gains"}  # others by their name
-TUNED: dict[str, Any] = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
 CLASSES = 10
 
 

@@ -18,9 +18,9 @@ from torch import distributed
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from _exchange_peers import FUSED, TUNED
 from _in_lab import be_rank
 from _server_models import FOUND, PACE
+from _tuned_ddp import FUSED, TUNED
 from volary.data.feed import Feed
 from volary.session.spec import Session
 from volary.sharding.samples import SampleShare

@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from _report import paired
+from _tuned_ddp import FUSED, TUNED
 from volary.data.order import epoch_order
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
@@ -42,9 +43,6 @@ Loop = Callable[[int], None]  # trains for so many steps
 
 WARM_STEPS = 2  # DistributedDataParallel makes its buckets anew after the first
 FEWEST_PAIRS = 3
-FUSED = {"fused": True}
-# ours sends no buffers either
-TUNED = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
 # what the peer may be: arguments of torch.optim.SGD, and of DistributedDataParallel; without trials it is the first
 PEERS: dict[int, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     1: {"PyTorch loop, fused SGD": (FUSED, {}), "PyTorch loop": ({}, {})},
