@@ -321,15 +321,15 @@ def test_a_run_with_a_spare_that_is_stopped_saves_and_leaves_nothing(launch):
 def test_a_loss_while_checkpoints_are_written_leaves_only_whole_ones(launch, seed):
     draw = random.Random(seed)
     ballast = {"ballast": 200_000}
-    run = launch("train", session(steps=120, workers=3, pace_s=0.01, **ballast), MEMORY, "checkpoint.every=1 steps")
+    run = launch("train", session(steps=STEPS, workers=3, pace_s=0.01, **ballast), MEMORY, "checkpoint.every=1 steps")
     run.wait_for_step(20)
     time.sleep(draw.uniform(0, 0.1))  # no condition: any moment of a save is a case
     run.kill(rank=draw.randrange(3))
     assert run.ended().status == 0, run.text()
-    assert last_step(run.directory) == 120 and len(recovered(run)) == 1
+    assert last_step(run.directory) == STEPS and len(recovered(run)) == 1
     checkpoints = Checkpoints(run.directory.checkpoints)
     assert [checkpoints.verify(step).step for step in checkpoints.steps()] == checkpoints.steps()
-    assert checkpoints.steps()[-1] == 120
+    assert checkpoints.steps()[-1] == STEPS
 
 
 @pytest.mark.slow  # trains for seconds
