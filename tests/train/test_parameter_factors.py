@@ -32,7 +32,7 @@ def test_steps_equal_those_of_torch_s_groups_that_are_written_by_hand():
     names = ["layers.0.weight", "layers.0.bias", "layers.4.weight", "layers.4.bias"]
     mine, theirs = ([torch.nn.Parameter(torch.ones(4) * (one + 1)) for one in range(4)] for _ in range(2))
     parts = {Range(name, 0, 4): one.data for name, one in zip(names, mine, strict=True)}
-    rule = SliceOptimizer(parts, update_rule(of())[0](names), True, None)
+    rule = SliceOptimizer(parts, update_rule(of(), torch.nn.Module())[0](names), True, None)
     groups = [
         {"params": [theirs[0]], "lr": 0.2, "weight_decay": 0.01},
         {"params": [theirs[1], theirs[3]], "lr": 0.4, "weight_decay": 0.0},
@@ -80,6 +80,37 @@ def test_two_workers_over_two_servers_equal_one(workers, tmp_path, monkeypatch):
     found = workers(4, on_servers, ("sgd", "caffe_sgd"))[0]
     for rule, kept in found.items():
         assert_equal(kept.parameters, trained(0, 1, of(rule), f"alone-{rule}"), rule)
+
+
+VECTORS = [{"match": "vectors", "lr": 2, "weight_decay": 0}, FACTORS[1]]
+
+
+def in_parts(rank: int, world_size: int, partitions):
+    found = {}
+    for name, partition in partitions.items():
+        one = replace(of(factors=VECTORS), strategy=Strategy(workers=world_size, partition=partition))
+        found[name] = trained(rank, world_size, one, name).parameters
+    return found
+
+
+def test_vectors_are_all_biases_whoever_holds_them(workers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    partitions = {name: {"name": "sharded", "level": level} for name, level in (("shares", 2), ("gathered", 3))}
+    alone = trained(0, 1, of(), "alone")
+    assert_equal(trained(0, 1, of(factors=VECTORS), "word").parameters, alone, "one worker")
+    for name, kept in workers(2, in_parts, partitions)[0].items():
+        assert_equal(kept, alone, name)
+
+
+@pytest.mark.slow  # who knows the network is asked as above
+def test_vectors_are_all_biases_on_servers_too(workers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = workers(4, on_servers_by_word)[0]
+    assert_equal(kept.parameters, trained(0, 1, of(), "alone"), "servers")
+
+
+def on_servers_by_word(rank: int, world_size: int):
+    return served(rank, world_size, over(of(factors=VECTORS), 2, world_size - 2), "word")
 
 
 def test_a_rate_of_0_leaves_parameters_as_they_are_and_the_first_pattern_counts(tmp_path, monkeypatch):

@@ -126,7 +126,7 @@ class Alone:
 
     def __init__(self, of: Session, module: nn.Module) -> None:
         self.named = {name: one for name, one in module.named_parameters() if one.requires_grad}
-        build, _ = update_rule(of)
+        build, _ = update_rule(of, module)
         self.optimizer = build(list(self.named))(list(self.named.values()))
         self.base = [group["lr"] for group in self.optimizer.param_groups]
         self._session = of

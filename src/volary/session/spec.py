@@ -34,7 +34,7 @@ EVERY_100_STEPS = Period(100, "steps")
 class ParameterFactors:
     """Factors of the optimiser's settings for the parameters whose names fit a pattern."""
 
-    match: str  # a pattern of names, such as "*.bias" or "fc*"
+    match: str  # a pattern of names, such as "*.bias" or "fc*"; vectors: biases and norms, all with one dimension
     lr: float = 1.0  # factor of the learning rate; 0: these parameters stay as they are
     weight_decay: float = 1.0  # factor of the optimiser's weight decay
 

@@ -140,7 +140,7 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
             f"train.sync_batch_norm is true, and network {name!r} has no batch norm in it; accepted: false"
         )
     fit_streams(session, module, samples)
-    FactorsByName.of(session).check(name for name, _ in named_parameters(module))
+    FactorsByName.of(session, module).check(name for name, _ in named_parameters(module))
     recompute(module, session.train.recompute)
     return Model(module, criterion, samples, classes, session, freeze(module, session.train.freeze))
 
@@ -158,15 +158,15 @@ def build_criterion(session: Session) -> Criterion:
         return build_loss(_loaded(session.loss), **_own(session.loss))
 
 
-def update_rule(session: Session) -> tuple[Callable[[Sequence[str]], Build], bool]:
+def update_rule(session: Session, module: nn.Module) -> tuple[Callable[[Sequence[str]], Build], bool]:
     """Return what makes the session's optimiser of parameters, first given their names and then the tensors, and
-    whether its rule is elementwise.
+    whether its rule is elementwise. module: the network, or a part of it.
 
     Raises SettingError, when it is called, if the user's class makes no optimiser, and for factors that do not fit it.
     """
     spare_the_compiler()
     build, elementwise = plain_rule(session.optimizer)
-    factors, most = FactorsByName.of(session), session.train.clip_adaptive
+    factors, most = FactorsByName.of(session, module), session.train.clip_adaptive
 
     def building(names: Sequence[str]) -> Build:
         if most is None:

@@ -91,7 +91,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
             raise error.of(numbers[error.place]) from None
         estimate = _estimate(session, model, device, inputs, targets) if session.strategy.codec.chooses else None
         if isinstance(session.optimizer, UserObject) or session.train.parameters:
-            update_rule(session)[0]([name for name, _ in named])(list(trained))
+            update_rule(session, model.module)[0]([name for name, _ in named])(list(trained))
         warnings += dropped(model.samples, "train")
         if session.evaluate.every.unit != "never":
             _evaluate(session, model, device)

@@ -115,7 +115,7 @@ def lay_out(session: Session, module: nn.Module, held: Holdings | None = None) -
 
     Raises SettingError as `cut_network`, and for an update rule that servers cannot do.
     """
-    build, elementwise = update_rule(session)
+    build, elementwise = update_rule(session, module)
     if isinstance(build([""])([torch.zeros(1)]), torch.optim.LBFGS):
         raise SettingError("optimizer LBFGS evaluates the loss several times a step; accepted with servers: any other")
     # under autocast no layer hands over factors, nor does a part of one

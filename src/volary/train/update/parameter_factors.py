@@ -8,13 +8,15 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
+from volary.naming import named_parameters
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from volary.session.spec import ParameterFactors, Session
 
+VECTORS = "vectors"  # in place of a pattern: what has at most one dimension, as biases and the parameters of norms
 LR_FACTOR = "lr_factor"  # in a group of parameters: what the learning rate is multiplied by when a step is taken
 
 
@@ -23,20 +25,23 @@ class FactorsByName:
     """The factors of the optimiser's settings for each parameter.
 
     patterns: of the session, of which the first that fits a name counts. of_network: those that the network asks for.
+    vectors: the names of the parameters that have at most one dimension.
     """
 
     patterns: tuple[ParameterFactors, ...]
     of_network: Mapping[str, tuple[float, float]]
+    vectors: frozenset[str]
 
     @classmethod
-    def of(cls, session: Session) -> FactorsByName:
-        """The factors that a session sets, and those of its network."""
-        return cls(session.train.parameters, getattr(session.network, "factors", dict)())
+    def of(cls, session: Session, module: nn.Module) -> FactorsByName:
+        """The factors that a session sets, and those of its network, which is `module`, or a part of it."""
+        vectors = frozenset(name for name, one in named_parameters(module) if one.ndim < 2)
+        return cls(session.train.parameters, getattr(session.network, "factors", dict)(), vectors)
 
     def of_name(self, name: str) -> tuple[float, float]:
         """The factors of the learning rate and of the weight decay of one parameter."""
         for one in self.patterns:
-            if fnmatchcase(name, one.match):
+            if self._fits(name, one.match):
                 return one.lr, one.weight_decay
         return self.of_network.get(name, (1.0, 1.0))
 
@@ -44,7 +49,7 @@ class FactorsByName:
         """Raise SettingError for a pattern that fits none of the parameters' names."""
         names = list(names)
         for one in self.patterns:
-            if not any(fnmatchcase(name, one.match) for name in names):
+            if not any(self._fits(name, one.match) for name in names):
                 raise SettingError(
                     f"train.parameters: match is {one.match!r}, which fits no parameter; accepted: a pattern of names "
                     f"such as {names[0] if names else 'conv1.weight'!r}"
@@ -71,6 +76,9 @@ class FactorsByName:
             {"params": own, **settings, **_multiplied(settings, *one)} for one, own in groups.items()
         ]
         return optimizer
+
+    def _fits(self, name: str, match: str) -> bool:
+        return name in self.vectors if match == VECTORS else fnmatchcase(name, match)
 
 
 def _multiplied(settings: Mapping[str, float], lr: float, decay: float) -> dict[str, float]:

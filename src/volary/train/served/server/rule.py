@@ -16,7 +16,7 @@ from volary.train.update.averaging import Averaging
 from volary.train.update.session_schedule import schedule_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from volary.data.samples import Samples
@@ -83,11 +83,14 @@ class RateChanges:
 class SessionUpdating:
     """See `volary.train.update.optimizer_rule.Updating`: as a session says.
 
-    rates: how the learning rate changes meanwhile. called: the name in the network of a tensor that is kept.
+    module: the network. rates: how the learning rate changes meanwhile. called: the name in the network of a tensor
+    that is kept.
     """
 
-    def __init__(self, session: Session, clock: Clock, rates: RateChanges, called: Callable[[str], str]) -> None:
-        self._build, self.elementwise = update_rule(session)
+    def __init__(
+        self, session: Session, module: nn.Module, clock: Clock, rates: RateChanges, called: Callable[[str], str]
+    ) -> None:
+        self._build, self.elementwise = update_rule(session, module)
         self.clip_value, self._clock, self._rates = session.train.clip_value, clock, rates
         self._averaging, self._called = averaging_of(session, clock), called
 

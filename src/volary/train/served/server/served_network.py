@@ -86,7 +86,7 @@ def network_of(session: Session, model: Model, layout: Layout, rates: RateChange
     clock, updating = Clock.of(session, model.samples), None
     averaging = averaging_of(session, clock)
     if session.strategy.consistency.pushes is not Push.DIFFERENCE:
-        updating = SessionUpdating(session, clock, rates, layout.called)
+        updating = SessionUpdating(session, model.module, clock, rates, layout.called)
     strategy = session.strategy
     outer = outer_updating(strategy.consistency, averaging)
     centre = strategy.consistency.pull(strategy.workers) is not None
