@@ -82,8 +82,22 @@ def served(
 ) -> Kept | None:
     """Train a session from its beginning, or from the newest checkpoint in the run `name`; None on servers.
 
-    until: by rank, steps after which it is asked to end.
+    until: by rank, steps after which it is asked to end. After a thaw it goes on, as a run's driver does.
     """
+    store = _get_default_store()
+    while True:
+        found = _attempt(rank, world_size, session, name, until)
+        if rank == 0:
+            assert found is not None
+            store.set(f"ended {name}", str(found.run_outcome))
+        distributed.barrier()
+        ended = store.get(f"ended {name}").decode()
+        distributed.barrier()
+        if ended != "thawed":
+            return found
+
+
+def _attempt(rank: int, world_size: int, session: Session, name: str, until: dict[int, int] | None) -> Kept | None:
     workers = session.strategy.workers
     store, replicas = _get_default_store(), _replicas(session, world_size)
     found: Kept | None = None

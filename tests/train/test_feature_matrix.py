@@ -110,8 +110,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 WHOLE_RULES = {"optimizer adafactor", "optimizer lamb", "optimizer lars", "optimizer lbfgs", "optimizer muon"}
 REFUSED: dict[str, set[str]] = {
     "sharded": WHOLE_RULES | {"adaptive clipping"},
-    "servers, bsp": {"optimizer lbfgs", "thawed"},
-    "servers, async": {"optimizer lbfgs", "thawed", "clipped"},
+    "servers, bsp": {"optimizer lbfgs"},
+    "servers, async": {"optimizer lbfgs", "clipped"},
 }
 HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clipping", "average swa", "drawn by class")
 

@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 from _workers import alone, joined
+from train._served import Kept, served
 from train._training import Quick, Trained, looked_at, session
 from train.test_served import over
+from volary.driver.servers.settings import roster_settings
 from volary.errors import SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.session import Session
@@ -134,12 +136,54 @@ def test_so_it_is_with_every_strategy_in_lock_step(workers):
     check(workers(2, resumed_at, names)[0], names)
 
 
+def thawed_over_servers(rank: int, size: int, consistency: Any) -> dict[str, tuple[Kept, dict[str, torch.Tensor]]]:
+    """Over a server: whole, and ended before, at and after the thaw and resumed; with the last weights but one."""
+    one = frozen({"workers": 2, "exchange": {"name": "server", "servers": 1}, "consistency": consistency})
+    found = {"whole": served(rank, size, one, "whole")}
+    elastic = one.strategy.consistency.elastic  # who is asked to end there leaves, and the others go on
+    for end in () if elastic else (-1, 0, 1):
+        served(rank, size, one, f"end{end}", dict.fromkeys(range(2), THAW + end))
+        found[f"end{end}"] = served(rank, size, one, f"end{end}")
+    return {name: (kept, saved(f"runs/{name}/checkpoints")[-2]) for name, kept in found.items() if kept and not rank}
+
+
+def test_servers_thaw_a_layer_at_an_update_also_of_runs_resumed_around_it(workers):
+    found = workers(3, thawed_over_servers, "bsp")[0]
+    whole, at_thaw = found["whole"]
+    assert (whole.run_outcome, whole.steps) == ("finished", [THAW, STEPS])
+    assert [event["data"]["parameters"] for event in whole.worker_said if event.get("event") == "thawed"] == [
+        ["layers.0.weight", "layers.0.bias"]
+    ]
+    for name, (kept, _) in found.items():
+        assert all(torch.equal(kept.parameters[key], one) for key, one in whole.parameters.items()), name
+    staged(0, 1, frozen({"workers": 1}), "one")
+    thaw, end = saved("one")
+    for key, values in whole.parameters.items():
+        torch.testing.assert_close(at_thaw[key], thaw[key], rtol=0, atol=1e-5)
+        torch.testing.assert_close(values, end[key], rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow  # the same with other consistency models, where what is frozen is the same
+@pytest.mark.parametrize("consistency", ["async", "ssp", "backup", {"name": "local", "period": 2}, "elastic"])
+def test_so_they_do_with_every_consistency_model(consistency, workers):
+    seed_all(1)
+    first = build_model(frozen({}), torch.device("cpu")).module.state_dict()
+    found = workers(3, thawed_over_servers, consistency)[0]
+    whole, at_thaw = found["whole"]
+    assert whole.steps == [THAW, STEPS]
+    assert torch.equal(at_thaw["layers.0.weight"], first["layers.0.weight"])
+    for name, (kept, _) in found.items():
+        assert kept.parameters["layers.0.weight"].isfinite().all(), name
+        assert not torch.equal(kept.parameters["layers.0.weight"], first["layers.0.weight"]), name
+        assert torch.equal(kept.parameters["layers.2.bias"], first["layers.2.bias"]), name
+
+
 def test_what_is_frozen_is_none_of_what_servers_keep():
     one = over(session("Deep", train={"steps": 1, "freeze": [{"match": "layers.0"}]}), 2, 1)
     kept = lay_out(one, build_model(one, torch.device("cpu")).module)
     assert set(kept.tensors) == {"layers.2.weight", "layers.2.bias", "layers.4.weight", "layers.4.bias"}
-    with pytest.raises(SettingError, match=r"train.freeze is until 2 epochs, and .*accepted: until=never, or"):
-        over(session("Deep", train={"freeze": [{"match": "layers.0", "until": "2 epochs"}]}), 2, 1)
+    later = over(session("Deep", train={"freeze": [{"match": "layers.0", "until": "2 epochs"}]}), 2, 1)
+    assert [roster_settings(later).thaws(per_epoch) for per_epoch in (3, 4)] == [(6,), (8,)]
 
 
 def test_the_first_rule_that_fits_counts_and_statistics_stand_still_if_asked():

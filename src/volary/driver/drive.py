@@ -86,7 +86,8 @@ class Drive:
             return ending
         finally:
             record.close()
-            self._watcher.ended(record.state, record.step)
+            if not record.goes_on:
+                self._watcher.ended(record.state, record.step)
 
     def _serve(self, journal: Journal, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._storage.servers(journal)

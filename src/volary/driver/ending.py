@@ -10,10 +10,13 @@ from volary.run.directory import RunDirectory
 
 @dataclass(frozen=True)
 class Ending:
-    """A run that ended as it should. finished: all its steps or an early stop; stopped: by the user, to be resumed."""
+    """A run that ended as it should. finished: all its steps or an early stop; stopped: by the user, to be resumed.
+
+    thawed: to be resumed at once, with more of its network that is trained.
+    """
 
     directory: RunDirectory
-    state: Literal["finished", "stopped"]
+    state: Literal["finished", "stopped", "thawed"]
     step: int
     message: str = ""
 

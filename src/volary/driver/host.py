@@ -92,7 +92,7 @@ def main() -> int:
     except KeyboardInterrupt:  # before it drove the run
         return Stopped.exit_code
     print(f"{ending.state} after step {ending.step}: {directory.path}", file=sys.stderr, flush=True)
-    return Stopped.exit_code if ending.state == "stopped" else 0
+    return 0 if ending.state == "finished" else Stopped.exit_code
 
 
 def _directory(wish: dict[str, Any]) -> RunDirectory:

@@ -78,7 +78,7 @@ class ServerGroup(Protocol):
         ...
 
     @property
-    def outcome(self) -> Literal["finished", "stopped"] | None:
+    def outcome(self) -> Literal["finished", "stopped", "thawed"] | None:
         """How the run has ended, where it is theirs to say; None: it has not, or the workers say it."""
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from volary.comm.control.sealing import Security
 from volary.driver.drive import Drive
@@ -88,7 +89,7 @@ def drive(
     warnings: Sequence[str] = (),
     changes: Sequence[SettingChange] = (),
 ) -> Ending:
-    """Drive a run whose lock is held, with as many restarts as its engine allows.
+    """Drive a run whose lock is held, with as many restarts as its engine allows, and one after each thaw.
 
     warnings, and changes of its settings since its last attempt: recorded with its start.
     """
@@ -105,7 +106,12 @@ def drive(
         while True:
             one = drive_of(directory, lock, task, watcher, host_of(task), engine)
             try:
-                return one.run(launch, warnings, changes)
+                ending = one.run(launch, warnings, changes)
+                if ending.state != "thawed":
+                    return ending
+                if one.asked_to_end:
+                    return replace(ending, state="stopped")
+                warnings, changes = [], []
             except (WorkerLost, ServerLost) as lost:
                 if restarts == engine.max_restarts or one.asked_to_end:
                     raise

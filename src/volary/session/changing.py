@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from volary.session.misplaced import COMMAND_LINE
 from volary.session.reading.problems import Problems
 from volary.session.resolved import flat
 from volary.session.script import Script
-from volary.session.spec import Session
+from volary.session.spec import Freeze, Session
 from volary.session.values.reference import UserObject
 
 _BEGUN = "its first values were read when it began"
@@ -110,6 +110,12 @@ def rate_while_running(path: Path, overrides: Sequence[str]) -> float:
         problems.add(COMMAND_LINE, RATE, f"is {before.settings().get(RATE)} already; accepted: another value")
     problems.raise_if_any()
     return float(found[0].now)
+
+
+def thaws_at(rules: Iterable[Freeze], steps_per_epoch: int) -> tuple[int, ...]:
+    """The steps after which one of the rules lets something be trained, in order."""
+    found = {rule.until.in_steps(steps_per_epoch) for rule in rules}
+    return tuple(sorted(step for step in found if step is not None))
 
 
 def planned_steps(session: Session, steps_per_epoch: int) -> int:

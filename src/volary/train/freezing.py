@@ -2,6 +2,7 @@
 
 What is trained is fixed while workers exchange. So a step at which something is thawed ends a stage: all ranks write a
 checkpoint, make the network anew, of which more is trained, and resume from it. So does a run that is resumed there.
+Over servers that is another attempt at the run, see `volary.train.served.thawing`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import nn
 
 from volary.errors import SettingError
 from volary.naming import fits, named_modules, named_parameters, trained_parameters
+from volary.session.changing import thaws_at
 from volary.session.reading.problems import nearest
 
 if TYPE_CHECKING:
@@ -34,8 +36,7 @@ class Frozen:
 
     def thaws_at(self, steps_per_epoch: int) -> tuple[int, ...]:
         """The steps after which something is thawed, in order."""
-        found = {rule.until.in_steps(steps_per_epoch) for rule in (*self.rules.values(), *self.still.values())}
-        return tuple(sorted(step for step in found if step is not None))
+        return thaws_at((*self.rules.values(), *self.still.values()), steps_per_epoch)
 
     def thaw(self, module: nn.Module, step: int, steps_per_epoch: int) -> list[str]:
         """Let the module train what is thawed once so many steps are done; the names of these parameters."""

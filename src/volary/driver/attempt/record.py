@@ -20,13 +20,17 @@ from volary.session.changing import SettingChange
 
 
 class AttemptRecord:
-    """In the run's database, by this process alone. state, step: how the attempt ended; failed until that is known."""
+    """In the run's database, by this process alone. state, step: how the attempt ended; failed until that is known.
+
+    goes_on: another attempt follows at once.
+    """
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self.journal = Journal(directory.database, behind=True)
         self.state: str = "failed"
         self.step: int | None = None
+        self.goes_on = False
 
     def begin(
         self,
@@ -60,7 +64,8 @@ class AttemptRecord:
 
     def ended(self, ending: Ending) -> None:
         """The attempt has ended as it should."""
-        self.state, self.step = ending.state, ending.step
+        self.goes_on, self.step = ending.state == "thawed", ending.step
+        self.state = "stopped" if self.goes_on else ending.state
         self._end(ending.message, ending.step)
 
     def close(self) -> None:
@@ -71,5 +76,6 @@ class AttemptRecord:
 
     def _end(self, message: str, step: int | None = None) -> None:
         done = {} if step is None else {"steps_done": step}
-        self.journal.event(self.state, message=message, step=step)
+        if not self.goes_on:
+            self.journal.event(self.state, message=message, step=step)
         self.journal.end(state=self.state, message=message, ended_at=clock.now_s(), **done)

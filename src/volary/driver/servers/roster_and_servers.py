@@ -127,7 +127,7 @@ class RosterAndServers:
         return ""
 
     @property
-    def outcome(self) -> Literal["finished", "stopped"] | None:
+    def outcome(self) -> Literal["finished", "stopped", "thawed"] | None:
         return self._roster.outcome
 
     @property

@@ -11,6 +11,7 @@ from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
 from volary.server.roster.plateau import plateau_rule
 from volary.server.roster.settings import RosterSettings
+from volary.session.changing import thaws_at
 from volary.session.script import Script
 from volary.session.spec import MOST_STEPS, Session, Strategy
 
@@ -73,6 +74,7 @@ def roster_settings(session: Session) -> RosterSettings:
         clip_norm=train.clip_norm if strategy.consistency.pushes is Push.GRADIENT else None,  # else workers clip
         plateau=plateau_rule(session.schedule),
         stops=train.stop_at.passes,
+        thaws=lambda per_epoch: thaws_at(train.freeze, per_epoch),
     )
 
 

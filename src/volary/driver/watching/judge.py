@@ -143,8 +143,8 @@ def _by_roster(
     Raises WorkerLost then.
     """
     step = keepers.steps(max((verdict.step for verdict in verdicts.values()), default=0))
-    if keepers.outcome == "finished":
-        return Ending(directory, "finished", step)
+    if keepers.outcome in ("finished", "thawed"):
+        return Ending(directory, keepers.outcome, step)
     if keepers.outcome == "stopped":
         return _stopped(directory, step)
     raise _nobody_left(directory, watch, exits, verdicts)

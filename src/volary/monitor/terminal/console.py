@@ -53,7 +53,8 @@ class Console:
         self._printed: Printed | None = None
 
     def started(self, directory: RunDirectory) -> None:
-        """The run exists; begin to show it."""
+        """The run exists, or another attempt at it; begin to show it."""
+        self.left()
         self._directory = directory
         with contextlib.suppress(Exception):
             self._printed = _printed(directory)

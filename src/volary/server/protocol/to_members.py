@@ -101,7 +101,7 @@ class SaveEnded(_Message, frozen=True):
 
 
 class End(_Message, frozen=True):
-    """The run is over for this member. outcome: finished or stopped; anything else: why it has to go.
+    """The run is over for this member. outcome: finished, stopped or thawed; anything else: why it has to go.
 
     unsaved: why its last checkpoint is not there.
     """

@@ -58,9 +58,12 @@ class RunProgress:
     ) -> None:
         epochs = Epochs(hello.samples, hello.batch_size or settings.batch_size)
         per_epoch = epochs.steps
+        done, length = epochs.steps_of(state.samples), settings.steps(per_epoch)
+        thaw = next((step for step in settings.thaws(per_epoch) if done < step < length), None)
+        self._exhausted: Outcome = "finished" if thaw is None else "thawed"
         self.plan = PortionPlan(
             epochs=epochs,
-            limit=epochs.samples_of(settings.steps(per_epoch)),
+            limit=epochs.samples_of(thaw or length),
             steals=model.steals,
             epoch_share=model.epoch_share,
         )
@@ -251,8 +254,8 @@ class RunProgress:
             if self._plateau.judge(self._rule, report.figures, metric, higher_is_better=higher):
                 self._change_rate(self.work.samples)
             self.snapshots.learn_of(report.snapshot, {"plateau": self._plateau.state()})
-        if self._patience is not None and self.snapshots.best.waited >= self._patience:
-            self.ending = self.ending or "finished"
+        if self._patience is not None and self.snapshots.best.waited >= self._patience and self.ending != "stopped":
+            self.ending = "finished"
 
     @property
     def corrupt(self) -> str:
@@ -298,7 +301,8 @@ class RunProgress:
         What own loops keep beside it is in what they save alone: where they were stopped that is what is resumed from.
         """
         if self._is_last:
-            self.ending = "finished" if self.work.portions.exhausted else self.ending
+            if self.work.portions.exhausted and (self._exhausted == "finished" or self.ending is None):
+                self.ending = self._exhausted
             self._final, save = True, self.ending == "finished" or not self._of_loops
             evaluate = evaluate or (self.ending == "finished" and self._evaluate_every is not None)
         number = self.work.number

@@ -18,7 +18,8 @@ class RosterSettings:
     a row without a better one after which the run ends early. skip_corrupt: share of an epoch's samples that may be
     lost, as they cannot be read. clip_norm: the largest norm of an update's gradient; None: any. plateau: of a learning
     rate that goes by evaluations. stops: whether the run is to stop, to be resumed, with updates that bring it from so
-    many steps to so many, given those of an epoch.
+    many steps to so many, given those of an epoch. thaws: the steps after which more of the network is trained, in
+    order, given those of an epoch: what servers keep is fixed until then.
     """
 
     workers: int
@@ -35,6 +36,7 @@ class RosterSettings:
     clip_norm: float | None = None
     plateau: PlateauRule | None = None
     stops: Callable[[int, int, int], bool] = lambda _before, _after, _per_epoch: False
+    thaws: Callable[[int], tuple[int, ...]] = lambda _: ()
     each: int = 1
 
     def called(self, worker: int) -> str:

@@ -10,7 +10,7 @@ from volary.run.best import Best
 from volary.server.roster.plateau import Plateau
 from volary.server.roster.portions import RemainingSamples
 
-Outcome = Literal["finished", "stopped"]
+Outcome = Literal["finished", "stopped", "thawed"]  # thawed: another attempt goes on, with more that is trained
 
 
 class RosterState(Struct, frozen=True):

@@ -154,7 +154,7 @@ class RosterClient:
     def _meant(self, outcome: str) -> Outcome:
         if self._going:
             return "left"
-        if outcome not in ("finished", "stopped"):
+        if outcome not in ("finished", "stopped", "thawed"):
             raise PeerLost(outcome)
         return "finished" if outcome == "finished" else "stopped"
 

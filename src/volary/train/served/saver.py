@@ -35,7 +35,7 @@ class RosterSaver:
 
         A worker that joins later begins anew. Raises RunError.
         """
-        if self.rank >= self.size or (step := self._newest_step()) is None:
+        if self.rank >= self.size or (step := self.newest()) is None:
             return None
         manifest = bring(self._member.remote, self._checkpoints, step)
         return (manifest, self._checkpoints.path(step)) if SHARED in manifest.files else None
@@ -60,7 +60,8 @@ class RosterSaver:
         parts = CheckpointParts(lambda: {**saving.own(), **state}, saving.alike)
         return write_files(self._write, step, rank_files(self.rank, parts, first=first))
 
-    def _newest_step(self) -> int | None:
+    def newest(self) -> int | None:
+        """The step of the newest checkpoint, which the driver has looked at. Raises RunError."""
         if self._member.remote is None or self._checkpoints.in_store:
             return max(self._checkpoints.steps(), default=None)
         try:

@@ -25,9 +25,10 @@ from volary.server.shards.shard import Shard
 from volary.session.script import Script, is_own_loop
 from volary.session.spec import Session
 from volary.train.member.remote_directory import bring, writer
-from volary.train.served.server.served_network import awaited_network, network_of_session
+from volary.train.served.server.served_network import awaited_network, first_model, network_of_session
 from volary.train.served.server.shards import ShardWriter
 from volary.train.served.server.stored import stored
+from volary.train.served.thawing import thaw
 from volary.train.state.rank_state import is_of_rank
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def serve(
     torch.set_num_threads(1)  # as many threads as there are connections work at once
     own_loop = is_own_loop(directory.session)
     session = None if own_loop else Session.read(directory.session)
-    network = None if session is None else network_of_session(session)
+    model = None if session is None else first_model(session)
     strategy = Script.read(directory.session).strategy if session is None else session.strategy
     allow_connections(4 * strategy.processes)  # others may join
     own = Credentials(directory.key(), attempt_id, number, strategy.security)
@@ -69,13 +70,15 @@ def serve(
             welcome = hearing.welcome(READY_TIMEOUT_S)
             if not isinstance(welcome, ServerWelcome):
                 raise PeerLost(f"the run's server has no place for server {number}: {welcome}")
-            network = network or awaited_network(strategy, directory, own, meet, hearing)
+            checkpoints = Checkpoints(directory.checkpoints)
+            if model:
+                thaw(model, welcome.restore, remote, checkpoints)
+            network = network_of_session(model) if model else awaited_network(strategy, directory, own, meet, hearing)
             if network is None:
                 return  # the run has ended before
             for codec in network.codecs():
                 try_out(codec)
             slices = network.layout.kept_by(number, strategy.exchange.replicas)
-            checkpoints = Checkpoints(directory.checkpoints)
             if welcome.restore is not None:
                 bring(remote, checkpoints, welcome.restore, lambda name: not is_of_rank(name))
             slice_store = stored(network, slices, checkpoints, welcome, listener.transport.memory)

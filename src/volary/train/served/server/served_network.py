@@ -68,15 +68,19 @@ class ServedNetwork:
         return [codec for codec in found if codec is not None]
 
 
-def network_of_session(session: Session) -> ServedNetwork:
-    """Build what servers keep of a session's network as the run begins. Raises what the user's code raises."""
+def first_model(session: Session) -> Model:
+    """Build a session's network as the run begins. Raises what the user's code raises."""
     seed_all(session.train.seed)  # as the workers do: all begin with the same values
-    model = build_model(session, torch.device("cpu"))
-    layout = lay_out(session, model.module, held_by_replica(model))
+    return build_model(session, torch.device("cpu"))
+
+
+def network_of_session(model: Model) -> ServedNetwork:
+    """Build what servers keep of a session's network, as it is trained from now on. Raises SettingError."""
+    layout = lay_out(model.session, model.module, held_by_replica(model))
     whole = weights_of(model.module)
     for name, block in layout.blocks.items():
         layout.tensors[name].detach().copy_(block.taken_from(whole[block.name]))
-    return network_of(session, model, layout)
+    return network_of(model.session, model, layout)
 
 
 def network_of(session: Session, model: Model, layout: Layout, rates: RateChanges | None = None) -> ServedNetwork:
