@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from volary.comm.control.sealing import Security
 from volary.driver.attempt.record import AttemptRecord
@@ -79,6 +80,8 @@ class Drive:
             record.begin(self._world_size - self._watch.rules.spares, self._storage.contributions(), warnings, changes)
             try:
                 ending = self._serve(record.journal, launcher)
+                if ending.state == "thawed" and self.asked_to_end:
+                    ending = replace(ending, state="stopped")
             except BaseException as error:
                 record.failed(error, self._reached)
                 raise

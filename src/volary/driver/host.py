@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -26,6 +26,7 @@ from volary.engine._base import Exited
 from volary.engine.local import LocalEngine
 from volary.errors import Stopped, VolaryError, WorkerLost
 from volary.errors.interruption import raise_when_interrupted
+from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.launched import note_launch
 from volary.run.launch.meeting import Meeting, announce, forget
@@ -86,6 +87,10 @@ def main() -> int:
                 ending = drive.run(lambda meeting: _announce(directory, meeting, wish["hosts"]))
             finally:
                 forget(directory)
+            if ending.state == "thawed":  # it is the launcher's to start workers
+                with closing(Journal(directory.database)) as journal:
+                    journal.continue_attempt()
+                    journal.note(state="stopped")
     except VolaryError as error:
         print(error.told, file=sys.stderr, flush=True)
         return error.exit_code

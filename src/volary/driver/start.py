@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from volary.comm.control.sealing import Security
 from volary.driver.drive import Drive
@@ -109,8 +108,6 @@ def drive(
                 ending = one.run(launch, warnings, changes)
                 if ending.state != "thawed":
                     return ending
-                if one.asked_to_end:
-                    return replace(ending, state="stopped")
                 warnings, changes = [], []
             except (WorkerLost, ServerLost) as lost:
                 if restarts == engine.max_restarts or one.asked_to_end:

@@ -63,10 +63,10 @@ class AttemptRecord:
         self._end(str(error))
 
     def ended(self, ending: Ending) -> None:
-        """The attempt has ended as it should."""
-        self.goes_on, self.step = ending.state == "thawed", ending.step
-        self.state = "stopped" if self.goes_on else ending.state
-        self._end(ending.message, ending.step)
+        """The attempt has ended as it should; the run itself has not where another follows."""
+        self.goes_on, self.state, self.step = ending.state == "thawed", ending.state, ending.step
+        if not self.goes_on:
+            self._end(ending.message, ending.step)
 
     def close(self) -> None:
         """Write no more, and forget what this attempt was asked."""
@@ -76,6 +76,5 @@ class AttemptRecord:
 
     def _end(self, message: str, step: int | None = None) -> None:
         done = {} if step is None else {"steps_done": step}
-        if not self.goes_on:
-            self.journal.event(self.state, message=message, step=step)
+        self.journal.event(self.state, message=message, step=step)
         self.journal.end(state=self.state, message=message, ended_at=clock.now_s(), **done)
