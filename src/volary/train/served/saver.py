@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from volary.errors import RunError
 from volary.run.checkpoints import SHARED, Checkpoints
 from volary.train.member.remote_directory import bring, writer
+from volary.train.served.thawing import thaw
 from volary.train.state.committing import write_files
 from volary.train.state.rank_state import rank_files
 from volary.train.state.stateful import CheckpointParts
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from volary.run.checkpoints import Manifest
     from volary.train.member.process import Membership
+    from volary.train.model import Model
 
 
 class RosterSaver:
@@ -35,7 +37,7 @@ class RosterSaver:
 
         A worker that joins later begins anew. Raises RunError.
         """
-        if self.rank >= self.size or (step := self.newest()) is None:
+        if self.rank >= self.size or (step := self._newest_step()) is None:
             return None
         manifest = bring(self._member.remote, self._checkpoints, step)
         return (manifest, self._checkpoints.path(step)) if SHARED in manifest.files else None
@@ -60,8 +62,12 @@ class RosterSaver:
         parts = CheckpointParts(lambda: {**saving.own(), **state}, saving.alike)
         return write_files(self._write, step, rank_files(self.rank, parts, first=first))
 
-    def newest(self) -> int | None:
-        """The step of the newest checkpoint, which the driver has looked at. Raises RunError."""
+    def thaw(self, model: Model) -> tuple[int, list[str]]:
+        """Let the network train what is thawed by now: the step of the newest checkpoint, and these parameters."""
+        step = self._newest_step()
+        return step or 0, thaw(model, step, self._member.remote, self._checkpoints)
+
+    def _newest_step(self) -> int | None:
         if self._member.remote is None or self._checkpoints.in_store:
             return max(self._checkpoints.steps(), default=None)
         try:

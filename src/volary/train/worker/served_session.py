@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.run.checkpoints import Checkpoints
 from volary.server.protocol.hello import WorkerHello
 from volary.server.protocol.to_members import Rate
 from volary.train.loop import train
@@ -15,7 +14,6 @@ from volary.train.served.by_roster import LearningSettings, SessionFlow
 from volary.train.served.push_settings import PushSettings
 from volary.train.served.saver import RosterSaver
 from volary.train.served.served_data import ServedData
-from volary.train.served.thawing import thaw
 from volary.train.state.rank_state import OPTIMIZER, PerWorkerState
 from volary.train.state.seeds import seed_all
 from volary.train.update.local import LocalUpdate
@@ -47,10 +45,9 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         device = device_for(session, place)
         model, _ = new_model(session, device, member, recorder)
         saver = RosterSaver(member, session.strategy.workers)
-        newest = saver.newest()
-        thawed = thaw(model, newest, member.remote, Checkpoints(member.directory.checkpoints))
-        if recorder.leads and thawed and newest is not None:
-            recorder.event_of(newest, "thawed", {"parameters": thawed})
+        step, thawed = saver.thaw(model)
+        if recorder.leads and thawed:
+            recorder.event_of(step, "thawed", {"parameters": thawed})
         part = ServedPart.of(held, member, recorder, device, model)
         seed_all(session.train.seed + 1 + place.rank // each)
         worker = _SessionWorker(member, recorder, device, model, part, ServedData(model, recorder), saver)
