@@ -277,9 +277,6 @@ def of_session(session: Session) -> Iterator[Need]:
             f"strategy.balance is auto, and data.batch_size={data.batch_size} leaves each worker the samples that it "
             f"needs at least; accepted: equal, or a batch_size above {least}"
         )
-    for rule in train.freeze:
-        if rule.until.unit != "never" and not session.strategy.servers:
-            yield Need("train.freeze", f"until {rule.until}", "steps together", "until=never, or exchange=allreduce")
     if data.batch.largest(data.batch_size) != data.batch_size:
         if not session.strategy.consistency.equal and session.strategy.consistency.pushes.value == "difference":
             raise SettingError(
