@@ -39,6 +39,28 @@ def test_a_run_that_is_asked_to_end_finishes_what_has_begun_and_another_goes_on_
     assert first.learnt() + second.learnt() == every(61, 2)
 
 
+@pytest.mark.parametrize(("name", "model"), MODELS)
+def test_an_attempt_ends_with_each_thaw_whose_state_is_saved_and_the_next_goes_on_from_there(name, model):
+    shelf, random = Shelf(), Random(9)
+    restored, learnt = None, every(61, 0)
+    for outcome in ("thawed", "thawed", "finished"):
+        play = Play(
+            name,
+            model=model,
+            samples=61,
+            shelf=shelf,
+            restored=restored,
+            steps=lambda per_epoch: 2 * per_epoch,
+            thaws=lambda per_epoch: (3, per_epoch, 2 * per_epoch),
+        )
+        play.to_the_end(random)
+        assert [play.heard(peer, End)[-1] for peer in (0, FIRST_SERVER)] == [End(outcome)] * 2
+        assert play.heard(0, End)[-1].is_of_run
+        restored, learnt = (shelf.committed[-1][0], shelf.committed[-1][2]), learnt + play.learnt()
+    assert [step for step, *_ in shelf.committed] == [3, 8, 16]
+    assert learnt == every(61, 2)
+
+
 def test_a_stopped_run_in_which_workers_keep_step_ends_between_two_whole_steps():
     play = Play("bsp", workers=3, samples=64)
     play.ask(0)

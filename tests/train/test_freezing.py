@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 from _workers import alone, joined
 from train._served import Kept, served
 from train._training import Quick, Trained, looked_at, session
+from train.test_cut_served import INSIDE, cut
 from train.test_served import over
 from volary.driver.servers.settings import roster_settings
 from volary.errors import SettingError
@@ -176,6 +178,21 @@ def test_so_they_do_with_every_consistency_model(consistency, workers):
         assert kept.parameters["layers.0.weight"].isfinite().all(), name
         assert not torch.equal(kept.parameters["layers.0.weight"], first["layers.0.weight"]), name
         assert torch.equal(kept.parameters["layers.2.bias"], first["layers.2.bias"]), name
+
+
+def thawed_in_parts(rank: int, size: int, inside: str) -> Kept | None:
+    """Two replicas, each of two workers, over a server."""
+    return served(rank, size, replace(frozen({}), strategy=cut(inside, 2, 1)), "whole")
+
+
+@pytest.mark.slow  # five processes
+@pytest.mark.parametrize("inside", INSIDE)
+def test_servers_thaw_a_layer_of_replicas_in_parts(inside, workers):
+    whole = workers(5, thawed_in_parts, inside)[0]
+    assert (whole.run_outcome, whole.steps) == ("finished", [THAW, STEPS])
+    staged(0, 1, frozen({"workers": 1}), "one")
+    for key, values in saved("one")[-1].items():
+        torch.testing.assert_close(whole.parameters[key], values, rtol=0, atol=1e-5)
 
 
 def test_what_is_frozen_is_none_of_what_servers_keep():

@@ -109,6 +109,11 @@ class End(_Message, frozen=True):
     outcome: str
     unsaved: str = ""
 
+    @property
+    def is_of_run(self) -> bool:
+        """Whether the run has ended so, for all members."""
+        return self.outcome in ("finished", "stopped", "thawed")
+
 
 # The roster to a server; it also hears View and End
 

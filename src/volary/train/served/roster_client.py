@@ -94,7 +94,7 @@ class RosterClient:
         except TimeoutError:
             raise PeerLost(f"the run's roster did not answer within {WELCOME_WITHIN_S:.0f} s") from None
         if isinstance(message, End):
-            self.outcome = self._meant(message.outcome)
+            self.outcome = self._meant(message)
             return None
         if not isinstance(message, Welcome):
             raise PeerLost(f"the run's roster began with {type(message).__name__}")
@@ -147,16 +147,16 @@ class RosterClient:
         return Leave()
 
     def _end(self, task: End) -> None:
-        self.outcome = self._meant(task.outcome)
+        self.outcome = self._meant(task)
         if task.unsaved and not self._going:
             raise NotSaved(task.unsaved)
 
-    def _meant(self, outcome: str) -> Outcome:
+    def _meant(self, end: End) -> Outcome:
         if self._going:
             return "left"
-        if outcome not in ("finished", "stopped", "thawed"):
-            raise PeerLost(outcome)
-        return "finished" if outcome == "finished" else "stopped"
+        if not end.is_of_run:
+            raise PeerLost(end.outcome)
+        return "finished" if end.outcome == "finished" else "stopped"
 
     @property
     def oldest_ahead(self) -> int:
@@ -307,7 +307,7 @@ class RosterClient:
             self._tasks.put(message)
             if isinstance(message, End):
                 self._answers.put(message)
-                if message.outcome not in ("finished", "stopped"):
+                if not message.is_of_run:
                     self._dismissed(message.outcome)
         elif isinstance(message, SaveEnded | Clipped):
             self._answers.put(message)
