@@ -147,3 +147,30 @@ def test_warnings_are_events_of_the_run_from_driver_and_worker_alike(monkeypatch
     with RunReader(ending.directory) as reader:
         texts = [event.data["text"] for event in reader.events() if event.kind == "warning"]
     assert [text.partition(" is ")[0] for text in texts] == ["strategy.workers", "data.batch_size", "schedule.warmup"]
+
+
+class Followed(NoWatcher):
+    """A `Watcher` that remembers what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def started(self, directory):
+        self.told.append("started")
+
+    def ended(self, state=None, step=None):
+        self.told.append(f"{state} after step {step}")
+
+
+@pytest.mark.slow  # two starts of servers and workers
+def test_a_run_over_servers_goes_on_after_a_thaw_and_is_one_run_to_who_looks_on():
+    train = {"steps": 4, "freeze": [{"match": "*weight", "until": "2 steps"}]}
+    followed = Followed()
+    ending = start(session(train=train, strategy={"workers": 2, "exchange": "server"}), followed)
+    assert (ending.state, ending.step) == ("finished", 4)
+    assert followed.told == ["started", "started", "finished after step 4"]
+    with RunReader(ending.directory) as reader:
+        kinds = [event.kind for event in reader.events()]
+        assert (reader.state(), reader.last_step()) == ("finished", 4)
+    assert kinds.count("thawed") == 1
+    assert not {"stopped", "failed"} & set(kinds)
