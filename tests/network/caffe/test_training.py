@@ -43,7 +43,7 @@ FACTORS = {  # lr_mult and decay_mult, by hand
     "ip1.weight": (1, 1), "ip1.bias": (2, 3), "ip2.weight": (1, 1), "ip2.bias": (0, 1),
 }  # fmt: skip
 SOLVER = """
-net: "net.prototxt" base_lr: 0.02 lr_policy: "step" gamma: 0.1 stepsize: 30 max_iter: 50 momentum: 0.9
+net: "net.prototxt" base_lr: 0.01 lr_policy: "step" gamma: 0.1 stepsize: 30 max_iter: 50 momentum: 0.9
 weight_decay: 0.01 iter_size: 2 clip_gradients: CLIP random_seed: 3
 """
 SMALL = """
@@ -84,7 +84,7 @@ def caffe(values, images, labels, clip):
     history = {name: torch.zeros_like(one) for name, one in values.items()}
     norms = []
     for iteration in range(50):
-        rate = 0.02 * 0.1 ** (iteration // 30)
+        rate = 0.01 * 0.1 ** (iteration // 30)
         gradients = {name: torch.zeros_like(one) for name, one in values.items()}
         for part in range(2):  # iter_size: gradients of both batches are added up
             own = {name: one.clone().requires_grad_() for name, one in values.items()}
@@ -114,7 +114,7 @@ def test_fifty_steps_of_lenet_follow_caffe_s_update_rule_written_down(digits):
     for name, values in expected.items():
         moved = (begun[name] - values).abs().max()
         away = (found[name] - values).abs().max()
-        assert away <= 1e-3 * moved + 1e-6, f"{name}: {away} of {moved}"
+        assert away <= 1e-4 * moved + 1e-6, f"{name}: {away} of {moved}"
     assert torch.equal(found["ip2.bias"], begun["ip2.bias"])
 
 
