@@ -100,7 +100,7 @@ def test_a_batch_has_a_sample_for_each_share_and_not_for_each_worker(name, fewes
     ("name", "settings", "early_update"),
     [
         ("hybrid", {"scheme": 2, "updates": "sub_batch"}, False),
-        *(("mesh", {"axes": {"data": 2, "sharded": 2}}, early) for early in (False, True)),
+        ("mesh", {"axes": {"data": 2, "sharded": 2}}, False),
         *((name, {}, True) for name in ("tensor", "hybrid", "pipeline")),
     ],
 )

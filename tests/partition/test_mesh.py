@@ -161,7 +161,6 @@ def test_axes_that_cannot_be_are_refused_without_a_network(workers_wanted, axes,
 @pytest.mark.parametrize(
     ("inside", "strategy", "said"),
     [
-        ("tensor", {"exchange": "server"}, "partition.*mesh, and"),
         ("tensor", {"consistency": "gossip"}, "with consistency=gossip each worker updates all parameters"),
         ("hybrid", {"consistency": "local"}, "with consistency=local each worker updates all parameters"),
     ],

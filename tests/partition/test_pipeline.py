@@ -209,7 +209,6 @@ def test_stages_that_cannot_be_are_refused_on_all_ranks_alike(settings, workers_
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [
-        ({"exchange": "server"}, "partition is pipeline, and|partition: is pipeline, and"),
         ({"consistency": "local"}, "with consistency=local each worker updates all parameters"),
     ],
 )
