@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import signal
 import sys
@@ -100,6 +101,14 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
     before.clear()
     if left:
         pytest.fail("this test left behind:\n" + "\n".join(left), pytrace=False)
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What this test logs, without tasks that a browser of a test before left: asyncio logs them when collected."""
+    gc.collect()
+    caplog.clear()
+    return caplog
 
 
 @pytest.fixture
