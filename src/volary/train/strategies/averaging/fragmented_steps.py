@@ -67,6 +67,7 @@ class FragmentedSteps(Voting):
         self._keeper = self._fragments[0].contribution.keeper
         self._next = 0  # the fragment that leaves next
         self._due: Fragment | None = None  # that workers have yet to take over
+        self._given: Fragment | None = None  # that this worker has given its part of, and nothing has come of it yet
         self._vote = Vote(0.0, busy=True, ending=False)
         self._own = RankParameters(group.size)
         self._eager, self._outer = consistency.eager, settings.state.outer
@@ -85,8 +86,7 @@ class FragmentedSteps(Voting):
         share_now(list(self._module.parameters()), late, self._group, self._keeper.broadcast)
         for one in self._fragments:
             one.start(late)
-        self._restore_guesses()
-        self._own.give_back(self._trained)
+        self._restore_own()
 
     def update(self) -> None:
         """Update this worker's parameters with its own gradients."""
@@ -99,17 +99,18 @@ class FragmentedSteps(Voting):
         """Take over the fragment before, if it is due; let the next leave, and wait for what all say of the step."""
         self._recorder.enter("exchange")
         self._take_over()
-        self._fragments[self._next].vote(self._vote)
-        agreed = self._fragments[self._next].agree()
+        self._given = self._fragments[self._next]
+        self._given.vote(self._vote)
+        agreed = self._given.agree()
         if not self._behind:
-            self._fragments[self._next].contribution.keeper.settle()  # before anything counts, as of `LocalSteps`
+            self._given.contribution.keeper.settle()  # before anything counts, as of `LocalSteps`
         return agreed
 
     def apply(self, scale: float = 1.0) -> None:
         """Let the fragment's sums count: now, or a part of the period behind."""
-        self._due = self._fragments[self._next]
+        self._due, self._given = self._fragments[self._next], None
         self._due.apply(scale)
-        self._next = (self._next + 1) % len(self._fragments)
+        self._pass_turn()
         if self._eager:
             self._due.mix(0.0)
             self._due = None
@@ -121,7 +122,8 @@ class FragmentedSteps(Voting):
         """Let the fragment's turn pass, on all workers; what a worker has updated by itself stays."""
         self._recorder.enter("exchange")
         self._fragments[self._next].leave_out()
-        self._next = (self._next + 1) % len(self._fragments)
+        self._given = None
+        self._pass_turn()
         self._update.forget()
 
     def settle(self) -> None:
@@ -154,6 +156,7 @@ class FragmentedSteps(Voting):
             **self._own.state(self._trained),
             "next": self._next,
             "due": self._due is not None,
+            "given": self._given is not None,
             **({"guessed": self._guesses()} if self._eager else {}),
         }
 
@@ -164,13 +167,15 @@ class FragmentedSteps(Voting):
             self._next = state.get("next", 0)
             self._due = self._fragments[self._next - 1] if state.get("due") else None
             self._guessed = state.get("guessed") if self._eager else None
+            if state.get("given"):  # what all have is the newer by that fragment
+                self._given = self._fragments[self._next]
+                self._pass_turn()
 
     def take_own(self) -> None:
         """The network has what all have, as a checkpoint has it; this worker's parameters become its own again."""
         for one in self._fragments:
             one.contribution.pushed.begin()
-        self._restore_guesses()
-        self._own.give_back(self._trained)
+        self._restore_own()
 
     def close(self) -> None:
         """End the exchange and let go of the network."""
@@ -201,6 +206,17 @@ class FragmentedSteps(Voting):
             if fragment.guess is not None:
                 fragment.guess.restore(self._guessed["others"])
         self._guessed = None
+
+    def _restore_own(self) -> None:
+        """Give this worker back what was restored, and let it take over what others have taken over meanwhile."""
+        self._restore_guesses()
+        self._own.give_back(self._trained)
+        if self._given is not None:
+            self._given.mix(self._alpha)
+            self._given = None
+
+    def _pass_turn(self) -> None:
+        self._next = (self._next + 1) % len(self._fragments)
 
     def _take_over(self) -> None:
         if self._due is not None:
