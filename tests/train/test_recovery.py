@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from train._training import OVERLAPPED, looked_at, made, session, started, trained
 from volary.errors import PeerLost
+from volary.run.control.requests import ChangeRate, WriteCheckpoint
 from volary.run.launch.members import GroupMembers
 from volary.train.loop import train
 from volary.train.recovery.member_news import MemberNews
@@ -24,24 +26,32 @@ OWN_STEPS = [
     {"consistency": {"name": "local", "period": 3}},
     {"consistency": {"name": "local", "period": 2, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}}},
     {"consistency": {"name": "local", "period": 2, "fragments": 2}},
+    {"consistency": {"name": "local", "period": 2, "fragments": 2, "alpha": 0.4}},
     {"consistency": {"name": "elastic", "period": 2}},
     {"consistency": {"name": "gossip", "period": 2}},
     {"consistency": {"name": "gossip", "graph": "pairs", "momentum": 0.3, "gamma": 0.8}},
 ]
 
-SLOWLY = [pytest.param(one, marks=pytest.mark.slow) for one in (OVERLAPPED, OWN_STEPS[0], *OWN_STEPS[2:])]
+QUICKLY = [{}, OWN_STEPS[1]]
+LOSSES = [
+    pytest.param(one, where, marks=() if one in QUICKLY else pytest.mark.slow)
+    for one in ({}, OVERLAPPED, *OWN_STEPS)
+    for where in (DUE, BEHIND, NEITHER)
+    # a gossip mean with a partner is that worker's alone, and is not taken again
+    if where != BEHIND or one.get("consistency", {}).get("name") != "gossip"
+]
 
 
 def broken(function: Callable[..., Any], call: int, *, after: bool) -> Callable[..., Any]:
     """The function, which breaks in this call of it, once it is done or before."""
     calls = 0
 
-    def calling(*arguments: Any) -> Any:
+    def calling(*arguments: Any, **settings: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == call and not after:
             raise PeerLost("broken")
-        found = function(*arguments)
+        found = function(*arguments, **settings)
         if calls == call:
             raise PeerLost("broken")
         return found
@@ -49,13 +59,13 @@ def broken(function: Callable[..., Any], call: int, *, after: bool) -> Callable[
     return calling
 
 
-def one(strategy: dict[str, Any], *, due: bool) -> Any:
+def one(strategy: dict[str, Any], *, due: bool, lr: float = 0.02) -> Any:
     """Of 12 contributions. due: after number AT all meet again, to compare and to evaluate."""
     period = period_of(strategy)
     return session(
         "Dropping",
         source={"name": "points", "samples": 54},
-        optimizer={"name": "adam", "lr": 0.02},
+        optimizer={"name": "adam", "lr": lr},
         train={"steps": 12 * period, "compare_replicas": "1 step" if due else "never"},
         evaluate={"every": f"{AT * period} steps" if due else f"{5 * period} steps"},
         strategy={"recover": "memory", **strategy},
@@ -93,11 +103,8 @@ def goes_on(rank: int, world_size: int, where: str, strategy: dict[str, Any]) ->
     return whole, looked_at(it), rest
 
 
-@pytest.mark.parametrize("where", [DUE, BEHIND, NEITHER])
-@pytest.mark.parametrize("strategy", [{}, *SLOWLY, OWN_STEPS[1]])
-def test_what_is_kept_goes_on_bit_for_bit_with_the_newest_state_and_what_was_due(workers, where, strategy):
-    if where == BEHIND and strategy.get("consistency", {}).get("name") == "gossip":
-        pytest.skip("a mean with a partner is that worker's alone, and is not taken again")
+@pytest.mark.parametrize(("strategy", "where"), LOSSES)
+def test_what_is_kept_goes_on_bit_for_bit_with_the_newest_state_and_what_was_due(workers, strategy, where):
     everyone = workers(2, goes_on, where, strategy)
     period = period_of(strategy)
     for whole, first, rest in everyone:
@@ -107,6 +114,44 @@ def test_what_is_kept_goes_on_bit_for_bit_with_the_newest_state_and_what_was_due
         assert set(range(1, 12 * period + 1)) - done.keys() <= {AT * period}
         assert all(whole.losses[step - 1] == loss for step, loss in done.items())
         assert first.metrics + rest.metrics == whole.metrics
+
+
+def asked(step: int) -> list[Any]:
+    """A checkpoint and another learning rate, from step 3 on."""
+    return [msgspec.to_builtins(one) for one in (WriteCheckpoint(), ChangeRate(0.005))] if step >= 3 else []
+
+
+def asked_and_goes_on(rank: int, world_size: int, where: str) -> tuple[Any, Any]:
+    told = asked if rank == 0 else lambda _: []
+    it = made(rank, world_size, one({}, due=False), asked=told)
+    if where == DUE:
+        it.coordinator.saver.save = broken(it.coordinator.saver.save, 1, after=False)
+    else:
+        it.coordinator.rank.replica.vote = broken(it.coordinator.rank.replica.vote, AT, after=False)
+    with started(it), pytest.raises(PeerLost, match="broken"):
+        train(it)
+    kept = it.coordinator.kept()
+    again = made(rank, world_size, one({}, due=False, lr=0.005), asked=told)  # as it is stored in the run by then
+    if rank == 0:
+        again.flow.module.load_state_dict(it.flow.module.state_dict())
+    again.coordinator.take_over(kept)
+    with started(again):
+        return looked_at(it), looked_at(again, train(again))
+
+
+@pytest.mark.parametrize("where", [DUE, NEITHER])
+def test_what_a_run_was_asked_to_do_is_done_once_or_after_the_next_step_if_the_loss_came_before(workers, where):
+    (first, rest), _ = workers(2, asked_and_goes_on, where)
+    assert [row.lr for row in rest.rows] == [0.005] * len(rest.rows)
+    change = {"setting": "optimizer.lr", "was": 0.02, "now": 0.005}
+    saved = [one["step"] for one in rest.said if one.get("event") == "checkpoint"]
+    assert first.events("changed") == [change]
+    if where == DUE:
+        assert rest.events("changed") == [change | {"was": 0.005}]
+        assert saved[0] == rest.rows[0].step, "the checkpoint that the loss came before"
+    else:
+        assert rest.events("changed") == []
+        assert set(saved) <= {10, 12}  # with an evaluation, and the last
 
 
 def test_members_that_are_left_keep_their_order():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from volary.comm.groups.leading import from_leader
 from volary.run.control.requests import ChangeRate
 from volary.server.roster.plateau import plateau_rule
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
@@ -67,6 +68,7 @@ class Lockstep:
                     return
             if self.recovers:
                 learning.due, self._steps = None, recorder.step
+                learning.requests.begin()
                 self.saver.remember()
             self.histograms.begin(data.feed.step, data.steps_per_epoch)
             yield learning.task()
@@ -90,12 +92,13 @@ class Lockstep:
         done = 0 if due is None else self.rank.data.feed.step - begun
         kept = self.saver.keep(self._steps + done, due, begun)
         self.rank.replica.take_back(kept.own)
-        return kept
+        return replace(kept, asked=self.learning.requests.done)
 
     def take_over(self, kept: KeptState) -> None:
         """Continue from what the ranks of a group before have kept, each its own. A collective call."""
         if (found := self.saver.take_over(kept)) is not None:
             self.learning.return_to(*found)
+        self.learning.requests.skip(int(from_leader(self.rank.group.bulletin, "asked", lambda: kept.asked)))
 
     def computed(self, part: MicroBatch, loss: float) -> bool:
         return self.learning.computed(part, loss)

@@ -16,7 +16,8 @@ class KeptState:
     alike: what all ranks have alike, by name, as in a checkpoint. own: what this rank alone has. own_ahead: what it has
     after one more contribution, whose update others may have done: to that this rank has contributed all that it had.
     due: what was agreed on the newest contribution, if its update is done and not all that follows it; else None.
-    begun: the feed's step before that. saved: the step of the newest checkpoint that counts, 0 without one.
+    begun: the feed's step before that. saved: the step of the newest checkpoint that counts, 0 without one. asked: how
+    many requests to the run were done before that contribution; what was to follow it is done after the next one.
     """
 
     step: int
@@ -26,6 +27,7 @@ class KeptState:
     due: dict[str, Any] | None
     begun: int
     saved: int
+    asked: int = 0
 
     @classmethod
     def nothing(cls) -> KeptState:

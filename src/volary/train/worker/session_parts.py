@@ -123,7 +123,7 @@ class SessionParts:
         now = self._parts_states(), self._rank_copy()
         alike, own = self._before if due is None else now
         update = own[RANK_OPTIMIZER][RANK_OPTIMIZER] if RANK_OPTIMIZER in own else self._update.state()
-        agreed = None if due is None else asdict(due)
+        agreed = None if due is None else asdict(due) | {"requests": 0}  # these are numbered anew
         return KeptState(step, {"update": update, **alike}, own, now[1], agreed, begun, self._saver.saved)
 
     def take_over(self, kept: KeptState) -> tuple[Agreed, int] | None:
