@@ -265,6 +265,20 @@ def warming(worker: Any, *, fed: bool = True) -> None:
         optimizer.step()
 
 
+def changing(worker: Any) -> None:
+    """Its model is distributed anew twice: one of its layers is replaced, and it is given again."""
+    model = worker.distribute(network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (inputs, labels) in enumerate(worker.feed(points(28), batch_size=4), 1):
+        if step == 5:
+            model = worker.distribute(model)
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        if step == 2:
+            model[2] = nn.Linear(8, CLASSES).double()
+            optimizer.param_groups[0]["params"] = list(model.parameters())
+
+
 def warming_unfed(worker: Any) -> None:
     warming(worker, fed=False)
 

@@ -385,6 +385,19 @@ def test_a_codecs_warm_up_counts_the_samples_that_an_own_loop_is_fed(workers):
         assert first == second > 4 * third == 4 * fourth
 
 
+def bytes_of_changed_models(rank: int, world_size: int) -> list[tuple[int, int]]:
+    _, recorder = call(_own_loops.changing, rank, world_size, 0, strategy=OVERLAPPED)
+    return [(row.sent_bytes, row.received_bytes) for row in recorder.rows]
+
+
+def test_a_model_that_is_distributed_anew_sends_in_each_step_what_it_sends(workers):
+    for first, second, third, *rest in workers(2, bytes_of_changed_models):
+        assert min(second) > 0
+        assert third >= second <= first  # first values travel, too
+        assert len(rest) > 2
+        assert all(one >= second for one in rest)
+
+
 def test_a_step_that_raises_is_none_and_those_after_it_are_counted():
     _, recorder = call(_own_loops.raising, 0, 1, 98)
     assert [row.step for row in recorder.rows] == [1, 2, 3, 4]

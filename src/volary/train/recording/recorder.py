@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -103,9 +103,9 @@ class Recorder:
             self.enter(phase)
             self.call = ""
 
-    def replaced(self) -> None:
-        """From now on another replica exchanges, whose totals begin at 0."""
-        self._traffic_before = self._traffic
+    def retire(self, traffic: Iterable[Traffic]) -> None:
+        """Keep what a replica has sent and received that exchanges no more: the totals of the next one begin at 0."""
+        self._traffic_before = added(self._traffic_before, traffic)
 
     def begin_step(self) -> None:
         """Count time for the next step from now on; it begins by waiting for data."""

@@ -120,7 +120,6 @@ class Regrouping:
         placed = self._placed(members, rank)
         session = Session.read(placed.directory.session, [f"strategy.workers={len(members.ranks)}"])
         self._recorder.place = placed.place.rank
-        self._recorder.replaced()
         if kept is not None and not placed.place.leads:
             kept = replace(kept, alike={})  # that of the first is sent to all
         return self._made(placed, session, members, before, interrupting, kept)

@@ -83,7 +83,6 @@ def train_stages(
             raise
         if not lockstep.thawed:
             return outcome
-        recorder.replaced()
     raise AssertionError("a run ends")
 
 
@@ -99,6 +98,7 @@ def _trained(training: Training[Lockstep], watching: Watching | None) -> Outcome
         raise
     finally:
         training.replica.close()
+        training.recorder.retire(training.replica.traffic)
         lockstep.saver.finish()
 
 

@@ -263,6 +263,7 @@ class LoopModel:
     def close(self) -> None:
         """Remove the hooks from the user's model."""
         self._now.close()
+        self._run.recorder.retire(self.strategy.traffic)
 
     def _distribute(self) -> None:
         self.agreement.begin()
