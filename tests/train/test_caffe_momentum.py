@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from volary.errors import SettingError
+from volary.train.factors.by_name import LR_FACTOR
 from volary.train.optimizers.caffe_sgd import CaffeSgd
-from volary.train.update.parameter_factors import LR_FACTOR
 
 RATES = [0.1] * 10 + [0.01] * 10
 

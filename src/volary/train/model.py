@@ -25,9 +25,9 @@ from volary.session.values.reference import UserObject, name_of
 from volary.train.data.mixed_batch import BatchMixing, mixing_of
 from volary.train.data.opening import open_data
 from volary.train.data.streams import fit_streams
+from volary.train.factors.by_name import FactorsByName
 from volary.train.freezing import NOTHING_FROZEN, Frozen, freeze
 from volary.train.update.adaptive_clip import clip_by_weights
-from volary.train.update.parameter_factors import FactorsByName
 from volary.train.update.uncompiled import spare_the_compiler
 
 if TYPE_CHECKING:

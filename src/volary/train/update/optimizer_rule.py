@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as
+from volary.train.factors.by_name import LR_FACTOR
 from volary.train.update.averaging import Averages
-from volary.train.update.parameter_factors import LR_FACTOR
 
 if TYPE_CHECKING:
     from torch import Tensor
