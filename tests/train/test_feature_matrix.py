@@ -95,6 +95,7 @@ FEATURES: dict[str, Feature] = {
     "divided": Feature({"chosen": {"split": {"validation": 0.25}}}),
     "a fold": Feature({"chosen": {"folds": 4, "fold": 1}}),
     "parameter groups": Feature(train(parameters=[{"match": "*.bias", "lr": 2.0, "weight_decay": 0.0}])),
+    "layer decay": Feature(train(layer_decay=0.5)),
     "bf16": Feature(train(precision="bf16")),
     "clipped": Feature(train(clip_norm=0.5)),
 }

@@ -197,7 +197,7 @@ def test_servers_thaw_a_layer_of_replicas_in_parts(inside, workers):
 
 def test_what_is_frozen_is_none_of_what_servers_keep():
     one = over(session("Deep", train={"steps": 1, "freeze": [{"match": "layers.0"}]}), 2, 1)
-    kept = lay_out(one, build_model(one, torch.device("cpu")).module)
+    kept = lay_out(build_model(one, torch.device("cpu")))
     assert set(kept.tensors) == {"layers.2.weight", "layers.2.bias", "layers.4.weight", "layers.4.bias"}
     later = over(session("Deep", train={"freeze": [{"match": "layers.0", "until": "2 epochs"}]}), 2, 1)
     assert [roster_settings(later).thaws(per_epoch) for per_epoch in (3, 4)] == [(6,), (8,)]

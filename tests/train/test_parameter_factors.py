@@ -32,7 +32,8 @@ def test_steps_equal_those_of_torch_s_groups_that_are_written_by_hand():
     names = ["layers.0.weight", "layers.0.bias", "layers.4.weight", "layers.4.bias"]
     mine, theirs = ([torch.nn.Parameter(torch.ones(4) * (one + 1)) for one in range(4)] for _ in range(2))
     parts = {Range(name, 0, 4): one.data for name, one in zip(names, mine, strict=True)}
-    rule = SliceOptimizer(parts, update_rule(of(), torch.nn.Module())[0](names), True, None)
+    factors = build_model(of(), torch.device("cpu")).factors
+    rule = SliceOptimizer(parts, update_rule(of(), factors)[0](names), True, None)
     groups = [
         {"params": [theirs[0]], "lr": 0.2, "weight_decay": 0.01},
         {"params": [theirs[1], theirs[3]], "lr": 0.4, "weight_decay": 0.0},

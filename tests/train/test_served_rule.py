@@ -24,6 +24,7 @@ from volary.server.shards.slice_store import PendingContribution, SliceStore
 from volary.session.spec import Session
 from volary.sharding.epochs import Epochs
 from volary.sharding.ranges import Range
+from volary.train.factors.by_name import FactorsByName
 from volary.train.model import Model, build_model, update_rule
 from volary.train.served.layout import Layout, lay_out
 from volary.train.served.server.rule import Clock, RateChanges
@@ -48,10 +49,11 @@ def served(network: str = "Pictures", **settings: Any) -> Session:
     return session(network, strategy={"exchange": {"name": "server"}, "bucket_mb": 0.0001}, **settings)
 
 
-def laid_out(of: Session, module: Any, servers: int) -> Layout:
+def laid_out(model: Model, servers: int) -> Layout:
     """The layout of a session's network for so many servers."""
+    of = model.session
     exchange = replace(of.strategy.exchange, servers=servers)
-    return lay_out(replace(of, strategy=replace(of.strategy, exchange=exchange)), module)
+    return lay_out(replace(model, session=replace(of, strategy=replace(of.strategy, exchange=exchange))))
 
 
 class Servers:
@@ -68,7 +70,7 @@ class Servers:
     ) -> None:
         seed_all(of.train.seed)
         self.model: Model = build_model(of, torch.device("cpu"))
-        self.layout: Layout = laid_out(of, self.model.module, servers)
+        self.layout: Layout = laid_out(self.model, servers)
         self.start = copy.deepcopy(self.model.module)
         self.checkpoints = Checkpoints(folder, Quick())
         welcome = ServerWelcome(restore, applied)
@@ -126,7 +128,7 @@ class Alone:
 
     def __init__(self, of: Session, module: nn.Module) -> None:
         self.named = {name: one for name, one in module.named_parameters() if one.requires_grad}
-        build, _ = update_rule(of, module)
+        build, _ = update_rule(of, FactorsByName.of(of, module))
         self.optimizer = build(list(self.named))(list(self.named.values()))
         self.base = [group["lr"] for group in self.optimizer.param_groups]
         self._session = of
@@ -222,17 +224,16 @@ def test_the_network_is_put_together_from_what_servers_wrote(tmp_path: Path) -> 
 
 
 def test_an_index_that_is_expanded_stays_beside_what_travels() -> None:
-    of = served("Dropping")
-    module = build_model(of, torch.device("cpu")).module
-    module.register_buffer("index", torch.arange(3).expand(2, 3))
-    names = list(laid_out(of, module, 2).tensors)
+    model = build_model(served("Dropping"), torch.device("cpu"))
+    model.module.register_buffer("index", torch.arange(3).expand(2, 3))
+    names = list(laid_out(model, 2).tensors)
     assert "index" not in names
     assert "layers.1.num_batches_tracked" in names
 
 
 def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_path: Path) -> None:
     servers = Servers(served(), 1, tmp_path)
-    servers.layout = laid_out(served(), servers.model.module, 2)
+    servers.layout = laid_out(servers.model, 2)
     network = network_of(served(), servers.model, servers.layout)
     slice_store = stored(network, servers.layout.slices, servers.checkpoints, ServerWelcome(None, 0))
     for number in slice_store.numbers:
@@ -279,7 +280,7 @@ def test_the_servers_clock_counts_batches_as_one_device_does(samples: int, step:
 def test_a_rule_that_needs_the_loss_again_is_refused() -> None:
     of = served(optimizer={"name": "torch.optim:LBFGS", "lr": 0.1})
     with pytest.raises(SettingError, match="LBFGS"):
-        laid_out(of, build_model(of, torch.device("cpu")).module, 2)
+        laid_out(build_model(of, torch.device("cpu")), 2)
 
 
 def test_layouts_agree_on_every_value(tmp_path: Path) -> None:
@@ -313,5 +314,5 @@ def test_auto_pushes_factors_of_layers_that_compute_in_their_own_type_alone():
     strategy = {"exchange": {"name": "server"}, "codec": "auto"}
     for precision, names in {"fp32": {"factors", "exact"}, "bf16": {"exact"}}.items():
         of = session("Wide", of={"bits": 32}, strategy=strategy, train={"precision": precision})
-        found = laid_out(of, build_model(of, torch.device("cpu")).module, 2).representations
+        found = laid_out(build_model(of, torch.device("cpu")), 2).representations
         assert {one.name for one in found} == names

@@ -352,10 +352,11 @@ def _of_optimizer(session: Session) -> Iterator[Need]:
     optimizer, train = session.optimizer, session.train
     if getattr(optimizer, "together", False):
         name = OPTIMIZER.name_of(type(optimizer))
-        if train.parameters:
+        if train.parameters or train.layer_decay != 1:
+            setting, accepted = ("parameters", "none of them") if train.parameters else ("layer_decay", "1")
             raise SettingError(
-                f"train.parameters is set, and optimizer {name} updates all parameters together; accepted: none of "
-                "them, or optimizer=adam"
+                f"train.{setting} is set, and optimizer {name} updates all parameters together; accepted: {accepted}, "
+                "or optimizer=adam"
             )
         if not session.strategy.consistency.at(0, 0.0).updates:
             instead = "optimizer=adam, which updates each parameter by itself"

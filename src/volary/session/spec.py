@@ -88,6 +88,7 @@ class Train:
     freeze: tuple[Freeze, ...] = ()  # layers that are not trained, or not yet; the first that fits counts
     average: Annotated[Any, Choice("volary.train.averages")] = "none"  # of the weights, kept beside them
     parameters: tuple[ParameterFactors, ...] = ()  # factors of rate and decay by name; the first that fits counts
+    layer_decay: float = 1.0  # factor of the learning rate from each layer to the one before it; the last has 1
     on_nonfinite: Literal["stop", "skip"] = "stop"  # a NaN or infinite loss ends the run, or its update is left out
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared; also at the end
     histograms: Period = (
@@ -112,6 +113,7 @@ class Train:
             )
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1")
         require(self.accumulate >= 1, "accumulate", self.accumulate, WHOLE)
+        require(0 < self.layer_decay <= 1, "layer_decay", self.layer_decay, "above 0, up to 1")
         require(self.clip_norm is None or self.clip_norm > 0, "clip_norm", self.clip_norm, POSITIVE)
         require(self.clip_value is None or self.clip_value > 0, "clip_value", self.clip_value, POSITIVE)
         require(self.clip_adaptive is None or self.clip_adaptive > 0, "clip_adaptive", self.clip_adaptive, POSITIVE)

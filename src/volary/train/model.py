@@ -15,7 +15,6 @@ from volary.data.data_names import DataNames, agreeing
 from volary.data.datasets.stream import Stream
 from volary.errors import SettingError
 from volary.errors.raised import sentences_of
-from volary.naming import named_parameters
 from volary.network import build, build_loss
 from volary.network.execution.recompute import recompute
 from volary.network.flow import Flow
@@ -47,7 +46,7 @@ Build = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 class Model:
     """A session's network on its device, and what its data is like. classes: 0 if nobody says how many.
 
-    frozen: what of it is not trained, or not yet.
+    factors: of its parameters' learning rates and decays. frozen: what of it is not trained, or not yet.
     """
 
     module: nn.Module
@@ -55,6 +54,7 @@ class Model:
     samples: Samples | Stream
     classes: int
     session: Session
+    factors: FactorsByName
     frozen: Frozen = NOTHING_FROZEN
 
     @cached_property
@@ -140,9 +140,9 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
             f"train.sync_batch_norm is true, and network {name!r} has no batch norm in it; accepted: false"
         )
     fit_streams(session, module, samples)
-    FactorsByName.of(session, module).check(name for name, _ in named_parameters(module))
+    factors = FactorsByName.of(session, module)
     recompute(module, session.train.recompute)
-    return Model(module, criterion, samples, classes, session, freeze(module, session.train.freeze))
+    return Model(module, criterion, samples, classes, session, factors, freeze(module, session.train.freeze))
 
 
 def build_network(session: Session, input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -158,15 +158,15 @@ def build_criterion(session: Session) -> Criterion:
         return build_loss(_loaded(session.loss), **_own(session.loss))
 
 
-def update_rule(session: Session, module: nn.Module) -> tuple[Callable[[Sequence[str]], Build], bool]:
+def update_rule(session: Session, factors: FactorsByName) -> tuple[Callable[[Sequence[str]], Build], bool]:
     """Return what makes the session's optimiser of parameters, first given their names and then the tensors, and
-    whether its rule is elementwise. module: the network, or a part of it.
+    whether its rule is elementwise. factors: of the whole network, of which these may be a part.
 
     Raises SettingError, when it is called, if the user's class makes no optimiser, and for factors that do not fit it.
     """
     spare_the_compiler()
     build, elementwise = plain_rule(session.optimizer)
-    factors, most = FactorsByName.of(session, module), session.train.clip_adaptive
+    most = session.train.clip_adaptive
 
     def building(names: Sequence[str]) -> Build:
         if most is None:

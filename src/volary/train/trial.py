@@ -90,8 +90,8 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         except TargetError as error:
             raise error.of(numbers[error.place]) from None
         estimate = _estimate(session, model, device, inputs, targets) if session.strategy.codec.chooses else None
-        if isinstance(session.optimizer, UserObject) or session.train.parameters:
-            update_rule(session, model.module)[0]([name for name, _ in named])(list(trained))
+        if isinstance(session.optimizer, UserObject) or session.train.parameters or session.train.layer_decay != 1:
+            update_rule(session, model.factors)[0]([name for name, _ in named])(list(trained))
         warnings += dropped(model.samples, "train")
         if session.evaluate.every.unit != "never":
             _evaluate(session, model, device)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
 from volary.naming import named_parameters
+from volary.train.factors.by_layer import factors_by_layer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -25,35 +26,33 @@ class FactorsByName:
     """The factors of the optimiser's settings for each parameter.
 
     patterns: of the session, of which the first that fits a name counts. of_network: those that the network asks for.
-    vectors: the names of the parameters that have at most one dimension.
+    vectors: the names of the parameters that have at most one dimension. of_layers: by name, what the learning rate is
+    multiplied by beside all that, as `factors_by_layer` says; empty: nothing.
     """
 
     patterns: tuple[ParameterFactors, ...]
     of_network: Mapping[str, tuple[float, float]]
     vectors: frozenset[str]
+    of_layers: Mapping[str, float]
 
     @classmethod
     def of(cls, session: Session, module: nn.Module) -> FactorsByName:
-        """The factors that a session sets, and those of its network, which is `module`, or a part of it."""
-        vectors = frozenset(name for name, one in named_parameters(module) if one.ndim < 2)
-        return cls(session.train.parameters, getattr(session.network, "factors", dict)(), vectors)
+        """The factors that a session sets, and those of its network, which is `module`.
+
+        Raises SettingError for a pattern that fits none of its parameters, and as `factors_by_layer`.
+        """
+        named, train = dict(named_parameters(module)), session.train
+        vectors = frozenset(name for name, one in named.items() if one.ndim < 2)
+        of_network: Mapping[str, tuple[float, float]] = getattr(session.network, "factors", dict)()
+        found = cls(train.parameters, of_network, vectors, factors_by_layer(module, train.layer_decay))
+        found._check(list(named))
+        return found
 
     def of_name(self, name: str) -> tuple[float, float]:
         """The factors of the learning rate and of the weight decay of one parameter."""
-        for one in self.patterns:
-            if self._fits(name, one.match):
-                return one.lr, one.weight_decay
-        return self.of_network.get(name, (1.0, 1.0))
-
-    def check(self, names: Iterable[str]) -> None:
-        """Raise SettingError for a pattern that fits none of the parameters' names."""
-        names = list(names)
-        for one in self.patterns:
-            if not any(self._fits(name, one.match) for name in names):
-                raise SettingError(
-                    f"train.parameters: match is {one.match!r}, which fits no parameter; accepted: a pattern of names "
-                    f"such as {names[0] if names else 'conv1.weight'!r}"
-                )
+        first = next((one for one in self.patterns if self._fits(name, one.match)), None)
+        lr, decay = self.of_network.get(name, (1.0, 1.0)) if first is None else (first.lr, first.weight_decay)
+        return lr * self.of_layers.get(name, 1.0), decay
 
     def apply(self, optimizer: Optimizer, names: Sequence[str], tensors: Sequence[Tensor]) -> Optimizer:
         """Let the optimiser have a group for each pair of factors; it is returned. names: of its `tensors`.
@@ -64,7 +63,8 @@ class FactorsByName:
         if all(one == (1.0, 1.0) for one in factors):
             return optimizer
         if len(optimizer.param_groups) != 1:
-            raise SettingError("train.parameters: the optimizer has groups of its own; accepted: one without")
+            setting = "layer_decay" if self.of_layers else "parameters"
+            raise SettingError(f"train.{setting}: the optimizer has groups of its own; accepted: one without")
         kind = type(optimizer).__name__
         settings = {key: value for key, value in optimizer.param_groups[0].items() if key != "params"}
         if "weight_decay" not in settings and any(decay != 1 for _, decay in factors):
@@ -76,6 +76,14 @@ class FactorsByName:
             {"params": own, **settings, **_multiplied(settings, *one)} for one, own in groups.items()
         ]
         return optimizer
+
+    def _check(self, names: Sequence[str]) -> None:
+        for one in self.patterns:
+            if not any(self._fits(name, one.match) for name in names):
+                raise SettingError(
+                    f"train.parameters: match is {one.match!r}, which fits no parameter; accepted: a pattern of names "
+                    f"such as {names[0] if names else 'conv1.weight'!r}"
+                )
 
     def _fits(self, name: str, match: str) -> bool:
         return name in self.vectors if match == VECTORS else fnmatchcase(name, match)

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.exchange.representations._base import Representation
-    from volary.session.spec import Session, Strategy
+    from volary.session.spec import Strategy
     from volary.sharding.blocks import TensorBlock
     from volary.sharding.holdings import Holdings
+    from volary.train.model import Model
 
 WHOLE_MB = 2.0**40  # more than any parameter: none is cut
 
@@ -110,17 +111,18 @@ class Layout:
         return one.parts[0].name in self.buffers
 
 
-def lay_out(session: Session, module: nn.Module, held: Holdings | None = None) -> Layout:
+def lay_out(model: Model, held: Holdings | None = None) -> Layout:
     """Cut a session's network for its servers. held: as of `cut_network`.
 
     Raises SettingError as `cut_network`, and for an update rule that servers cannot do.
     """
-    build, elementwise = update_rule(session, module)
+    session = model.session
+    build, elementwise = update_rule(session, model.factors)
     if isinstance(build([""])([torch.zeros(1)]), torch.optim.LBFGS):
         raise SettingError("optimizer LBFGS evaluates the loss several times a step; accepted with servers: any other")
     # under autocast no layer hands over factors, nor does a part of one
     samples = session.data.batch_size if session.train.precision == "fp32" and held is None else 0
-    return cut_network(session.strategy, module, samples, elementwise=elementwise, held=held)
+    return cut_network(session.strategy, model.module, samples, elementwise=elementwise, held=held)
 
 
 def cut_network(

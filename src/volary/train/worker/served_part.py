@@ -48,7 +48,7 @@ class ServedPart:
 
         Waits for those who hold the same replica. Raises PeerLost, and SettingError as `lay_out`.
         """
-        layout = lay_out(model.session, model.module, held_by_replica(model))
+        layout = lay_out(model, held_by_replica(model))
         plan = network_facts(model.module, layout)
         if model.session.strategy.ranks_each == 1:
             return cls(layout, plan, None)

@@ -106,7 +106,7 @@ def trained_network(
     trained = list(trained_parameters(model.module).items())
     if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
-    precision, rule = Precision(model.session.train.precision, device), update_rule(model.session, model.module)
+    precision, rule = Precision(model.session.train.precision, device), update_rule(model.session, model.factors)
     update = Update(trained, schedule, model.session.train, precision, steps, *rule, averaging)
     return TrainedNetwork(model.flow("train", absent), device, precision, update, model.mixing, averages)
 

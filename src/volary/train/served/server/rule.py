@@ -16,12 +16,13 @@ from volary.train.update.averaging import Averaging
 from volary.train.update.session_schedule import schedule_of
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
     from torch.optim import Optimizer
 
     from volary.data.samples import Samples
     from volary.server.update_rule import SliceUpdate
     from volary.session.spec import Session
+    from volary.train.factors.by_name import FactorsByName
     from volary.train.schedules._base import Schedule
     from volary.train.state.optimizer_state import OptimizerState
     from volary.train.update.optimizer_rule import PartState, SliceOptimizer
@@ -83,14 +84,14 @@ class RateChanges:
 class SessionUpdating:
     """See `volary.train.update.optimizer_rule.Updating`: as a session says.
 
-    module: the network. rates: how the learning rate changes meanwhile. called: the name in the network of a tensor
+    factors: of the network. rates: how the learning rate changes meanwhile. called: the name in the network of a tensor
     that is kept.
     """
 
     def __init__(
-        self, session: Session, module: nn.Module, clock: Clock, rates: RateChanges, called: Callable[[str], str]
+        self, session: Session, factors: FactorsByName, clock: Clock, rates: RateChanges, called: Callable[[str], str]
     ) -> None:
-        self._build, self.elementwise = update_rule(session, module)
+        self._build, self.elementwise = update_rule(session, factors)
         self.clip_value, self._clock, self._rates = session.train.clip_value, clock, rates
         self._averaging, self._called = averaging_of(session, clock), called
 

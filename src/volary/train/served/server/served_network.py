@@ -76,7 +76,7 @@ def first_model(session: Session) -> Model:
 
 def network_of_session(model: Model) -> ServedNetwork:
     """Build what servers keep of a session's network, as it is trained from now on. Raises SettingError."""
-    layout = lay_out(model.session, model.module, held_by_replica(model))
+    layout = lay_out(model, held_by_replica(model))
     whole = weights_of(model.module)
     for name, block in layout.blocks.items():
         layout.tensors[name].detach().copy_(block.taken_from(whole[block.name]))
@@ -90,7 +90,7 @@ def network_of(session: Session, model: Model, layout: Layout, rates: RateChange
     clock, updating = Clock.of(session, model.samples), None
     averaging = averaging_of(session, clock)
     if session.strategy.consistency.pushes is not Push.DIFFERENCE:
-        updating = SessionUpdating(session, model.module, clock, rates, layout.called)
+        updating = SessionUpdating(session, model.factors, clock, rates, layout.called)
     strategy = session.strategy
     outer = outer_updating(strategy.consistency, averaging)
     centre = strategy.consistency.pull(strategy.workers) is not None
