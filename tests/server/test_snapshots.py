@@ -39,6 +39,36 @@ def test_a_state_is_kept_measured_in_pieces_and_judged_while_others_go_on():
     assert told == (None, {"step": 1, "figures": {"accuracy": 0.0}, "metric": "accuracy", "best": True})
 
 
+def test_a_text_is_written_of_a_state_that_is_not_evaluated_and_by_one_of_those_who_evaluate():
+    terms: Any = {"evaluate_every": lambda _: 2, "write_every": lambda _: 1}
+    play = Play("bsp", workers=1, samples=16, validation=10, **terms)
+    for _ in range(2):
+        play.ask(0)
+        play.turn(0)
+    (alone,) = play.heard(0, EvaluatePiece)
+    assert (alone.start, alone.end, alone.step, alone.writes) == (0, 0, 1, True)
+    assert play.heard(FIRST_SERVER, Release) == [Release(alone.snapshot)]  # it is told to nobody as an evaluation
+    for _ in range(3):
+        play.ask(0)
+        play.turn(0)
+    _, beside = play.heard(0, EvaluatePiece)
+    assert (beside.start, beside.end, beside.step, beside.writes) == (0, 10, 2, True)
+    assert [data["step"] for _, data in play.said("evaluated")] == [2]
+    assert play.said("checkpoint") == [(None, {"step": 2})]
+
+
+def test_a_text_of_a_dead_worker_is_written_by_another():
+    play = Play("async", workers=2, samples=16, validation=10, write_every=lambda _: 1)
+    for _ in range(2):
+        play.ask(0)
+        play.turn(0)
+    play.ask(1)
+    (given,) = play.heard(1, EvaluatePiece)
+    play.cut_off(1)
+    play.ask(0)
+    assert play.heard(0, EvaluatePiece) == [given]
+
+
 def test_a_piece_of_a_dead_worker_is_measured_by_another():
     play = Play("async", workers=2, samples=16, validation=10, evaluate_every=lambda _: 1)
     play.ask(0)

@@ -102,6 +102,7 @@ class Run:
             steps=lambda per_epoch: case.epochs * per_epoch,
             evaluate_every=lambda per_epoch: evaluate_every,
             checkpoint_every=lambda per_epoch: checkpoint_every,
+            write_every=lambda per_epoch: checkpoint_every + 1,
             clip_norm=case.clip.most if case.clip and not case.loops_clip else None,
         )
         restored = (resumed.step, resumed.state) if resumed else None

@@ -133,9 +133,10 @@ class Train:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedText:
-    """A text that a network of symbols continues with each evaluation, for people to read."""
+    """A text that a network of symbols continues while it trains, for people to read."""
 
     prompt: str = ""  # what it continues; empty: no text is generated
+    every: Period | None = None  # how often, and at the end of the run, unless never; null: with each evaluation
     length: int = 200  # symbols that it adds
     temperature: float = 0.8  # divides scores before one of the symbols is drawn; 0: the most probable one, always
 
@@ -151,15 +152,27 @@ class Evaluate:
 
     every: Period = EVERY_EPOCH  # and at the end of the run, unless never
     patience: int | None = None  # stop early after this many evaluations in a row without a better metric
-    text: GeneratedText = field(default_factory=GeneratedText)  # what a network of symbols writes with each of them
+    text: GeneratedText = field(default_factory=GeneratedText)  # what a network of symbols writes meanwhile
 
     def __post_init__(self) -> None:
         settle(self)
         require(self.patience is None or self.patience >= 1, "patience", self.patience, WHOLE)
         if self.patience is not None and self.every.unit == "never":
             raise SettingError("patience counts evaluations, and every is 'never'; accepted: a period, or no patience")
-        if self.text.prompt and self.every.unit == "never":
-            raise SettingError("text is of evaluations, and every is 'never'; accepted: a period, or no text.prompt")
+        if self.text.prompt and self.text_period.unit == "never":
+            where, instead = ("text.", "") if self.text.every else ("", ", or text.every")
+            raise SettingError(
+                f"text.prompt is given, and {where}every is 'never'; accepted: a period{instead}, or no text.prompt"
+            )
+        if self.text.every is not None and not self.text.prompt:
+            raise SettingError("text.every is given, and text.prompt is not; accepted: both, or neither")
+
+    @property
+    def text_period(self) -> Period:
+        """How often a text is written, which may be never."""
+        if not self.text.prompt:
+            return NEVER
+        return self.every if self.text.every is None else self.text.every
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,14 +57,14 @@ class LearnTask:
 class EvaluateTask:
     """Measure the network on `batches` of the validation data while it has the `state` to be measured.
 
-    state: gives False if that state is not there any more. measured: told the totals of all batches, float64
-    (measured, 2), and how many of their samples could not be read, of how many. step: of the state. writes: whether
-    this worker takes part if the network writes a text, and tells: whether it says what was written.
+    state: gives False if that state is not there any more. measured: told the totals of all batches, float64 (measured,
+    2), and how many of their samples could not be read, of how many; None: nothing is measured. step: of the state.
+    writes: whether this worker takes part if the network writes a text, and tells: whether it says what was written.
     """
 
     batches: Iterable[Batch]
     state: AbstractContextManager[bool]
-    measured: Callable[[Tensor, int, int], None]
+    measured: Callable[[Tensor, int, int], None] | None
     step: int
     writes: bool
     tells: bool

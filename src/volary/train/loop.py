@@ -181,7 +181,8 @@ def _number(number: Callable[[int], int], first: int, place: int) -> int:
 def _evaluate(it: Training[Coordinator], task: EvaluateTask) -> None:
     with task.state as there:
         if there:
-            task.measured(*totals(it.evaluating, task.batches, it.device, it.recorder.enter))
+            if task.measured is not None:
+                task.measured(*totals(it.evaluating, task.batches, it.device, it.recorder.enter))
             if it.writer is not None and task.writes:
                 text = it.writer.write(task.step, it.device, it.recorder.enter)
                 if task.tells:

@@ -1,8 +1,8 @@
-"""A network of symbols writes with each evaluation, and training does not notice."""
+"""A network of symbols writes with each evaluation, or at a period of its own, and training does not notice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from volary import Result, Session
+from train._training import trained
+from volary import Session
 from volary.data.sources.text import Text
 from volary.errors import BadInput, SettingError
 from volary.run.database.reader import RunReader
@@ -37,7 +38,7 @@ def model(text: dict[str, Any], length: int = 4, turned: bool = False) -> Model:
     source = {"name": "text", "path": "t.txt", "length": length}
     session = Session(network="lstm", data={"source": source}, evaluate={"text": text})
     built = build_model(session, torch.device("cpu"))
-    return Model(Next(8, turned), built.criterion, built.samples, 8, session)
+    return replace(built, module=Next(8, turned))
 
 
 @pytest.mark.parametrize(("length", "turned"), [(4, False), (16, False), (4, True), (1, False)])
@@ -68,7 +69,12 @@ def test_what_is_drawn_depends_on_the_step_alone() -> None:
     [
         ({"text": {"prompt": "a", "length": 0}}, "length"),
         ({"text": {"prompt": "a", "temperature": -1}}, "temperature"),
-        ({"text": {"prompt": "a"}, "every": "never"}, "evaluate.text: is of evaluations, and every is"),
+        (
+            {"text": {"prompt": "a"}, "every": "never"},
+            "evaluate.text.prompt: is given, and every is 'never'; .* text.every",
+        ),
+        ({"text": {"prompt": "a", "every": "never"}}, "evaluate.text.prompt: is given, and text.every is 'never'"),
+        ({"text": {"every": "2 steps"}}, "evaluate.text.every: is given, and text.prompt is not"),
         ({"text": {"prompt": "a"}}, "evaluate.text.prompt is given, and data.source is no text"),
     ],
 )
@@ -107,30 +113,51 @@ STRATEGIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def written() -> Callable[[Result], list[tuple[int, str]]]:
-    def texts(result: Result) -> list[tuple[int, str]]:
-        """Step and text, one for each evaluation."""
-        with RunReader(result.directory) as reader:
-            found = sorted((event.data["of_step"], event.data["text"]) for event in reader.events(kind="text"))
-            assert [step for step, _ in found] == sorted(event.step or 0 for event in reader.events(kind="evaluated"))
-            return found
-
-    return texts
+WRITES = {"prompt": "the ", "length": 5, "temperature": 0.0}
 
 
-@pytest.mark.slow  # a run of real processes each
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_every_strategy_writes_once_with_each_evaluation(name: str, written: Callable[..., Any]) -> None:
+def of(name: str, evaluate: dict[str, Any]) -> Session:
+    """A run of four steps."""
     Path("t.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 40)
-    session = Session(
+    return Session(
         network={"name": "layers", "layers": LAYERS},
         data={"source": {"name": "text", "path": "t.txt", "length": 8}, "batch_size": 8},
         optimizer={"name": "sgd", "lr": 0.5},
         train={"steps": 4},
-        evaluate={"every": "2 steps", "text": {"prompt": "the ", "length": 5, "temperature": 0.0}},
+        evaluate=evaluate,
         strategy=STRATEGIES[name],
     )
-    found = written(session.train(show=False))
-    assert [step for step, _ in found][-1] == 4
-    assert all(len(text) == 5 for _, text in found)
+
+
+def told(name: str, evaluate: dict[str, Any]) -> tuple[list[tuple[int, str]], list[int]]:
+    """Step and text of all that a run wrote, and the steps after which it was evaluated."""
+    with RunReader(of(name, evaluate).train(show=False).directory) as reader:
+        texts = sorted((event.data["of_step"], event.data["text"]) for event in reader.events(kind="text"))
+        return texts, sorted(event.step or 0 for event in reader.events(kind="evaluated"))
+
+
+@pytest.mark.slow  # a run of real processes each
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_writes_once_with_each_evaluation(name: str) -> None:
+    texts, evaluated = told(name, {"every": "2 steps", "text": WRITES})
+    assert [step for step, _ in texts] == evaluated
+    assert evaluated[-1] == 4
+    assert all(len(text) == 5 for _, text in texts)
+
+
+@pytest.mark.slow  # a run of real processes each
+@pytest.mark.parametrize("every", ["3 steps", "never"])
+@pytest.mark.parametrize("name", ["bsp", "servers", "tensor"])
+def test_a_text_has_a_period_of_its_own_whatever_that_of_evaluations_is(name: str, every: str) -> None:
+    texts, evaluated = told(name, {"every": every, "text": {**WRITES, "every": "2 steps"}})
+    assert ([step for step, _ in texts], evaluated) == ([2, 4], [] if every == "never" else [3, 4])
+    assert all(len(text) == 5 for _, text in texts)
+
+
+@pytest.mark.parametrize("every", ["2 steps", "never"])
+def test_one_worker_writes_at_its_own_period_and_at_the_end(every: str) -> None:
+    found = trained(0, 1, of("alone", {"every": every, "text": {**WRITES, "every": "3 steps"}}))
+    texts = found.events("text")
+    assert [one["of_step"] for one in texts] == [3, 4]
+    assert all(len(one["text"]) == 5 for one in texts)
+    assert [step for step, _ in found.metrics] == ([] if every == "never" else [2, 4])

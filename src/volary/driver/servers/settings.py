@@ -67,6 +67,7 @@ def roster_settings(session: Session) -> RosterSettings:
         batch_size=session.data.batch_size,
         steps=lambda per_epoch: train.steps or max(1, round((train.epochs or 0) * per_epoch)),
         evaluate_every=session.evaluate.every.in_steps,
+        write_every=session.evaluate.text_period.in_steps,
         checkpoint_every=session.checkpoint.every.in_steps,
         patience=session.evaluate.patience,
         skip_corrupt=session.data.skip_corrupt,

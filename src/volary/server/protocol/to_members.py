@@ -52,13 +52,17 @@ class Learn(_Message, frozen=True):
 
 
 class EvaluatePiece(_Message, frozen=True, tag="evaluate"):
-    """Evaluate the state `snapshot`, of the step `step`, on the validation samples `start` to `end`."""
+    """Evaluate the state `snapshot`, of the step `step`, on the validation samples `start` to `end`; maybe on none.
+
+    writes: the network writes a text with it, too, if the session says which.
+    """
 
     snapshot: int
     piece: int
     start: int
     end: int
     step: int = 0
+    writes: bool = False
 
 
 class Figure(_Message, frozen=True):

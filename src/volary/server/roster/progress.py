@@ -68,7 +68,10 @@ class RunProgress:
             epoch_share=model.epoch_share,
         )
         self._evaluate_every = settings.evaluate_every(per_epoch) if hello.validation else None
-        self._checkpoint_every = settings.checkpoint_every(per_epoch)
+        self._checkpoint_every, self._write_every = (
+            settings.checkpoint_every(per_epoch),
+            settings.write_every(per_epoch),
+        )
         self._patience, self._stops = settings.patience, settings.stops
         clip = None if settings.clip_norm is None else ClipNorm(settings.clip_norm)
         self.work = WorkScheduler(
@@ -82,7 +85,7 @@ class RunProgress:
         self._contributions, self._numbered_before = dict(state.contributions), state.numbered_before
         self.ending: Outcome | None = None
         self._outgoing, self._counters = around.outgoing, around.counters
-        self._measured_at = self._saved_at = state.closings
+        self._measured_at = self._written_at = self._saved_at = state.closings
         self._final = self._save_next = False
         self._left_over = 0
         self._skip_corrupt = settings.skip_corrupt
@@ -138,7 +141,7 @@ class RunProgress:
             for member in members:
                 member.saves = None
             self._of_loops, self._saved_at = True, self.work.number
-            self._begin_snapshot(list(saving), evaluate=False, save=True)
+            self._begin_snapshot(list(saving), save=True)
 
     def loops_over(self) -> None:
         """All workers' own loops are over: so is the run, once what is done of them is in an update."""
@@ -278,7 +281,7 @@ class RunProgress:
     def end_if_over(self) -> None:
         """Keep the last state, once nothing is left to do, and let servers forget workers of which it has nothing."""
         if not self._final and self._is_last:
-            self._keep(evaluate=False, save=False)
+            self._keep()
         for rank in [rank for rank in self._gone if not self.work.tasks(rank)]:
             self._gone.remove(rank)
             self._outgoing.to_servers(Gone(rank))
@@ -292,11 +295,13 @@ class RunProgress:
         def ends(every: int | None) -> bool:
             return every is not None and after // every > before // every
 
-        self._keep(evaluate=ends(self._evaluate_every), save=self._save_next or ends(self._checkpoint_every))
+        save = self._save_next or ends(self._checkpoint_every)
+        self._keep(evaluate=ends(self._evaluate_every), write=ends(self._write_every), save=save)
         self._save_next = False
 
-    def _keep(self, *, evaluate: bool, save: bool) -> None:
-        """Keep the newest state if it is to be measured or saved; the last one is both, unless somebody will go on.
+    def _keep(self, *, evaluate: bool = False, write: bool = False, save: bool = False) -> None:
+        """Keep the newest state if something is to be done with it; the last one is measured and saved, and writes a
+        text if others do, unless somebody will go on.
 
         What own loops keep beside it is in what they save alone: where they were stopped that is what is resumed from.
         """
@@ -305,19 +310,24 @@ class RunProgress:
                 self.ending = self._exhausted
             self._final, save = True, self.ending == "finished" or not self._of_loops
             evaluate = evaluate or (self.ending == "finished" and self._evaluate_every is not None)
+            write = write or (self.ending == "finished" and self._write_every is not None)
         number = self.work.number
         if self._final:
             self.snapshots.last(number)  # it may be on its way to the disk already
         known = self._saved_at == number and not self.snapshots.is_lost(number)
         evaluate, save = evaluate and self._measured_at != number, save and not known
-        if evaluate or save:
+        write = write and self._written_at != number
+        if evaluate or write or save:
             self._measured_at = number if evaluate else self._measured_at
+            self._written_at = number if write else self._written_at
             self._saved_at = number if save else self._saved_at
-            self._begin_snapshot([], evaluate=evaluate, save=save)
+            self._begin_snapshot([], evaluate=evaluate, write=write, save=save)
             if self._final:
                 self.snapshots.last(number)
 
-    def _begin_snapshot(self, asking: list[int], *, evaluate: bool, save: bool) -> None:
+    def _begin_snapshot(
+        self, asking: list[int], *, evaluate: bool = False, write: bool = False, save: bool = False
+    ) -> None:
         number, work = self.work.number, self.work
         state = RosterState(
             number,
@@ -329,4 +339,6 @@ class RunProgress:
             plateau=self._plateau,
         )
         own = work.settled if self._residuals or asking else None
-        self.snapshots.begin(number, self.steps, to_builtins(state), own, asking, evaluate=evaluate, save=save)
+        self.snapshots.begin(
+            number, self.steps, to_builtins(state), own, asking, evaluate=evaluate, write=write, save=save
+        )

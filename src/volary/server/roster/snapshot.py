@@ -19,9 +19,13 @@ STORE_S = 300.0  # that a store may take for one stage of a save: it is asked se
 class Measuring:
     """The evaluation of a snapshot, in pieces. free: pieces that nobody has; at: who has which; asked: who is to say
     what the totals mean; lost: by piece, samples that could not be read.
+
+    writes: a text is written with the first piece. evaluates: False: with no sample, for the text alone.
     """
 
     bounds: list[tuple[int, int]]
+    writes: bool = False
+    evaluates: bool = True
     free: deque[int] = field(init=False)
     at: dict[int, int] = field(default_factory=dict)
     totals: dict[int, list[float]] = field(default_factory=dict)
@@ -42,7 +46,7 @@ class Measuring:
             return None
         piece = self.free.popleft()
         self.at[piece] = worker
-        return EvaluatePiece(snapshot, piece, *self.bounds[piece], step)
+        return EvaluatePiece(snapshot, piece, *self.bounds[piece], step, writes=self.writes and not piece)
 
     def take(self, worker: int, report: Evaluated) -> None:
         """A piece is measured. Raises BadMessage if it is not the worker's, or not like the others."""
@@ -68,6 +72,13 @@ class Measuring:
             self.free.append(piece)
         if self.asked == worker:
             self.asked = None
+
+    @classmethod
+    def of(cls, pieces: list[tuple[int, int]], *, writes: bool) -> Measuring | None:
+        """What is to be done with a snapshot, given the pieces of its evaluation, if any; None: nothing."""
+        if not pieces and not writes:
+            return None
+        return cls(pieces or [(0, 0)], writes, evaluates=bool(pieces))
 
 
 @dataclass

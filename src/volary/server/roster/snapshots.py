@@ -73,8 +73,8 @@ class Snapshots:
 
     @property
     def measuring(self) -> bool:
-        """Whether a state is to be measured, or is being measured."""
-        return any(snapshot.measuring is not None for snapshot in self._open.values())
+        """Whether a state is to be evaluated, or is being evaluated."""
+        return any(one.measuring is not None and one.measuring.evaluates for one in self._open.values())
 
     def learn_of(self, name: int, more: dict[str, Any]) -> None:
         """Let what a kept state's evaluation has changed be in its checkpoint, and in those of all later states."""
@@ -113,10 +113,11 @@ class Snapshots:
         clocks: Mapping[int, int] | None = None,
         asking: Sequence[int] = (),
         *,
-        evaluate: bool,
-        save: bool,
+        evaluate: bool = False,
+        write: bool = False,
+        save: bool = False,
     ) -> None:
-        """Keep the state as of update `number`, the newest that was announced.
+        """Keep the state as of update `number`, the newest that was announced. write: a text, as it continues a prompt.
 
         clocks: by worker, its newest contribution in that, as of which its residuals are kept; None: workers have none.
         asking: workers whose own loops want it saved.
@@ -127,7 +128,7 @@ class Snapshots:
         owners = [] if clocks is None else self._outgoing.workers
         state |= {"best": self.best.state()}
         snapshot = Snapshot(
-            self._numbers, number, step, state, Measuring(pieces) if pieces else None, save, owners, list(asking)
+            self._numbers, number, step, state, Measuring.of(pieces, writes=write), save, owners, list(asking)
         )
         self._open[snapshot.name] = snapshot
         for worker in owners:  # before servers, once all of which have kept it they are asked to save it
@@ -144,12 +145,13 @@ class Snapshots:
 
     def task(self, worker: int) -> EvaluatePiece | Figure | None:
         """Something to measure, for a worker that asks."""
-        measured = [snapshot for snapshot in self._open.values() if snapshot.measuring is not None]
-        for snapshot in measured:
+        open_ones = list(self._open.values())
+        first = next((one for one in open_ones if one.measuring is not None and one.measuring.evaluates), None)
+        for snapshot in open_ones:
             if snapshot.measuring is None or not self._is_kept(snapshot):
                 continue
             # states are judged one after the other, as what is best by then is in the checkpoint of each
-            if snapshot is measured[0] and snapshot.measuring.whole and snapshot.measuring.asked is None:
+            if snapshot is first and snapshot.measuring.whole and snapshot.measuring.asked is None:
                 snapshot.measuring.asked = worker
                 return Figure(snapshot.name, snapshot.measuring.summed(), self._measure.validation)
             if piece := snapshot.measuring.give(snapshot.name, snapshot.step, worker):
@@ -158,7 +160,11 @@ class Snapshots:
 
     def evaluated(self, worker: int, report: Evaluated) -> None:
         """A piece is measured. Raises BadMessage if it was not asked for."""
-        self._measured(worker, report.snapshot).take(worker, report)
+        measuring = self._measured(worker, report.snapshot)
+        measuring.take(worker, report)
+        if measuring.whole and not measuring.evaluates:
+            self._open[report.snapshot].measuring = None
+            self.go_on()
 
     def figures(self, worker: int, report: Figures) -> None:
         """Take an evaluation's figures. Raises BadMessage if it was not asked for."""

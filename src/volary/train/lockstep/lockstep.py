@@ -115,9 +115,14 @@ class Lockstep:
             recorder.enter("exchange")
             self.compare(recorder.step)
         self._better = False
-        if session.evaluate.every.unit != "never" and (last or self._ends(session.evaluate.every)):
-            step, leads = recorder.step, recorder.leads
-            yield EvaluateTask(data.validation(), self._as_saved(), self._measured, step, writes=True, tells=leads)
+        measures, writes = (
+            period.unit != "never" and (last or self._ends(period))
+            for period in (session.evaluate.every, session.evaluate.text_period)
+        )
+        if measures or writes:
+            batches, measured = (data.validation(), self._measured) if measures else ((), None)
+            state, tells = self._as_saved(), writes and recorder.leads
+            yield EvaluateTask(batches, state, measured, recorder.step, writes=writes, tells=tells)
         exhausted = session.evaluate.patience is not None and self.best.waited >= session.evaluate.patience
         stopping = session.train.stop_at.passes(begun, data.feed.step, data.steps_per_epoch)
         ending = last or exhausted or stopping or self.learning.agreed.ending

@@ -357,11 +357,9 @@ class ByRoster:
         def measured(totals: Tensor, lost: int, _: int) -> None:
             self._work.evaluated(task, totals.flatten().tolist(), lost)
 
-        first = task.start == 0  # one of those who measure a piece
-        state = self._replica.as_of(task.snapshot)
-        return EvaluateTask(
-            self._piece(task), state, measured, task.step, writes=first, tells=first and self._settings.leads
-        )
+        state, leads = self._replica.as_of(task.snapshot), self._settings.leads
+        batches = self._piece(task) if task.start < task.end else ()
+        return EvaluateTask(batches, state, measured, task.step, writes=task.writes, tells=task.writes and leads)
 
     def _piece(self, task: EvaluatePiece) -> Iterator[Batch]:
         assert self._session is not None
