@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from volary.driver.tasks.submitting import remarks_of_queue
 from volary.jobs.entry import entry_of
-from volary.jobs.memory import keep_bytes
+from volary.jobs.memory import keep_bytes, keep_estimate
 from volary.jobs.settings import settings_file
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
@@ -39,8 +40,8 @@ def test_a_run_that_is_submitted_is_there_at_once_and_listed_with_why_it_waits(s
     entry = entry_of(RunDirectory("runs/a"))
     assert (entry.priority, entry.time_s, entry.demand.memory_bytes, entry.demand.cores) == (5, 7200, 10**9, 1)
     assert volary("queue").out.splitlines() == [
-        "run     state    priority  cores  gpus  why",
-        "runs/a  waiting         5      1     -  held",
+        "run     state    priority  cores  gpus     memory  why",
+        "runs/a  waiting         5      1     -  953.7 MiB  held",
     ]
     assert volary("runs").out.splitlines()[1].split()[:2] == ["a", "queued"]
     assert "queued" in volary("show", "a").out
@@ -53,6 +54,29 @@ def test_a_run_asks_for_the_memory_that_an_earlier_one_of_its_session_took_or_as
     submit("c", "--memory", "1gb")
     assert [entry_of(RunDirectory(f"runs/{name}")).demand.memory_bytes for name in "bc"] == [999 << 20, 10**9]
     assert entry_of(RunDirectory("runs/c")).asked_bytes == 10**9
+
+
+def test_memory_that_only_a_dry_run_knows_is_shown_as_an_estimate(submit, volary):
+    submit("a")
+    keep_estimate(RunDirectory("runs/a").session.read_text(), 777 << 20)
+    submit("b", "optimizer.lr=0.5")
+    assert entry_of(RunDirectory("runs/b")).demand.memory_bytes == 777 << 20
+    assert "777.0 MiB (estimate)" in volary("queue").out.splitlines()[2]
+    assert [row["memory_from"] for row in json.loads(volary("queue", "--json").out)] == ["default", "estimate"]
+
+
+def test_a_session_file_that_changes_is_said_beside_the_run_which_has_its_own_copy(submit, volary):
+    submit("a")
+    session = Path("session.yaml")
+    session.write_text(SESSION)  # written anew, and equal
+    assert volary("queue").out.splitlines()[1].endswith("  held")
+    session.write_text(SESSION.replace("16", "32"))
+    said = "session.yaml was changed after the run was submitted, which keeps its own copy"
+    assert volary("queue").out.splitlines()[1].endswith(f"  held; {said}")
+    assert "batch_size: 16" in RunDirectory("runs/a").session.read_text()
+    assert remarks_of_queue(RunDirectory("runs/a")) == [said]
+    session.unlink()
+    assert volary("queue").out.splitlines()[1].endswith("  held")
 
 
 def test_the_queue_is_changed_by_its_verbs(submit, volary):

@@ -134,6 +134,19 @@ def test_what_its_driver_refuses_has_failed_and_says_why(capfd):
     assert "net.py" in capfd.readouterr().out
 
 
+@pytest.mark.slow  # a start
+def test_a_run_whose_session_file_was_changed_meanwhile_trains_by_its_own_copy_and_says_so():
+    session(steps=2)
+    submit("--hold")
+    file = Path("session.yaml")
+    file.write_text(file.read_text().replace("steps: 2", "steps: 3"))
+    assert command(["queue", "release", "it"]) == 0
+    until(lambda: state(found("it")) == "finished")
+    assert last_step(found("it")) == 2
+    said = [one.data["text"] for one in events(found("it"), "warning")]
+    assert "session.yaml was changed after the run was submitted, which keeps its own copy" in said
+
+
 @pytest.mark.slow  # two starts
 def test_a_run_that_is_held_while_it_trains_saves_and_waits_until_it_is_released(undisturbed):
     session(steps=STEPS, fault="loop until told", at=40)

@@ -85,6 +85,9 @@ class Lab:
     def capacity(self, entries: object) -> Capacity:
         return self.capacity_
 
+    def learnt(self, entries: object) -> dict[str, tuple[int, str]]:
+        return {}
+
     def ends(self, entries: object) -> dict[str, float]:
         return {}
 

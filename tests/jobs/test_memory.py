@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from faults._queue import until
 from jobs._lab import Lab, Program
 from volary.jobs.entry import Capacity, Demand, QueueEntry
+from volary.jobs.estimates import MemoryEstimates
 from volary.jobs.machinery import RunMachinery
-from volary.jobs.memory import MOST, keep_bytes, known_bytes
+from volary.jobs.memory import MOST, KnownMemory, keep_bytes, keep_estimate, known_bytes, session_key
 from volary.jobs.runner import QueueRunner
 from volary.jobs.table import QueueTable
 from volary.run.database.reader import RunReader
@@ -37,6 +41,57 @@ def test_of_many_sessions_the_newest_are_kept():
     kept = msgspec.json.decode(Path("cache/volary/memory-of-sessions.json").read_bytes())
     assert list(kept.values()) == [1, 1, 2]
     assert len(kept) <= MOST
+
+
+def test_what_a_run_took_counts_before_what_its_dry_run_says_which_is_no_more_than_the_machine_has():
+    key = session_key(SESSION)
+    assert KnownMemory.now().of(key, 8 << 30) is None
+    keep_estimate(SESSION, 5 << 30)
+    assert KnownMemory.now().of(key, 8 << 30) == (5 << 30, "estimate")
+    assert KnownMemory.now().of(key, 4 << 30) == (4 << 30, "estimate")
+    keep_bytes(SESSION, 1 << 30)
+    assert KnownMemory.now().of(key, 8 << 30) == (1 << 30, "measured")
+
+
+def of_session(name: str, text: str = SESSION, **more: object) -> QueueEntry:
+    run = RunDirectory.create(Path("runs"), name, "it", text)
+    return QueueEntry(run=str(run.path), demand=Demand(), python=sys.executable, folder=str(Path.cwd()), **more)
+
+
+def test_a_run_that_waits_learns_what_others_of_its_session_take_once():
+    asked, held = of_session("asked", memory_from="asked"), of_session("held", held=True)
+    estimates = MemoryEstimates(lambda _: {})
+    assert estimates.learnt([asked, held], 8 << 30) == {}
+    keep_estimate(SESSION, 5 << 30)
+    assert estimates.learnt([asked, held], 8 << 30) == {held.run: (5 << 30, "estimate")}
+    assert estimates.learnt([asked, held], 8 << 30) == {}
+    keep_bytes(SESSION, 1 << 30)
+    assert estimates.learnt([asked, held], 8 << 30) == {held.run: (1 << 30, "measured")}
+
+
+@pytest.mark.slow  # a dry run
+def test_of_a_run_that_waits_for_others_a_dry_run_says_what_it_takes():
+    text = "network: softmax\ndata: {source: digits}\ntrain: {device: cpu}\nrun: {name: a}\n"
+    entries = [of_session("a", text), of_session("b", text, state="running")]
+    estimates = MemoryEstimates(lambda _: os.environ)
+    found = until(lambda: estimates.learnt(entries, 8 << 30))
+    ((run, (size, how)),) = found.items()
+    assert (run, how) == (entries[0].run, "estimate")
+    assert 100 << 20 < size < 1 << 30
+    estimates.close()
+
+
+def test_the_runner_counts_with_what_it_has_learnt_of_a_run_that_waits():
+    class Taught(Lab):
+        def learnt(self, entries: list[QueueEntry]) -> dict[str, tuple[int, str]]:
+            return {"b": (9, "estimate")} if "b" in self.rows and "a" in self.rows else {}
+
+    lab = Taught(Capacity((0, 1), 10))
+    lab.submit("a", Program(100, ["finished"]), demand=Demand(1, 2))
+    lab.submit("b", Program(100, ["finished"]), demand=Demand(1, 2))
+    QueueRunner(lab, lab).look()
+    assert (lab.rows["b"].state, lab.rows["b"].demand) == ("waiting", Demand(1, 9))
+    assert lab.rows["b"].memory_from == "estimate"
 
 
 def test_a_run_that_takes_more_than_it_was_to_is_counted_with_that():

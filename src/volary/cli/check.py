@@ -15,6 +15,7 @@ from volary.run.owner import refuse_foreign
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from volary.session import Session
     from volary.train.afterwards import Summary
 
 
@@ -43,6 +44,7 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
     from volary.train import check_session
 
     figures = check_session(found)
+    _keep_memory(found, figures)
     summary = asdict(figures) | {"survives": survives(found.strategy)}
     warnings += summary.pop("warnings")
     if as_json:
@@ -60,6 +62,21 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
         remark(f"# {text}")
     for text in warnings:
         remark(f"# warning: {text}")
+
+
+def _keep_memory(session: Session, figures: Summary) -> None:
+    """The queue of this machine counts with what all processes of the session take, until a run of it was measured."""
+    from contextlib import suppress
+
+    from volary.engine.local import LocalEngine
+    from volary.jobs.memory import keep_estimate
+    from volary.run.machine.memory import IMPORTED_BYTES
+
+    if figures.memory is None or not isinstance(session.engine, LocalEngine):
+        return
+    workers = session.strategy.workers * figures.memory.total
+    with suppress(OSError):  # no cache, or one that cannot be written to
+        keep_estimate(session.to_yaml(), IMPORTED_BYTES + workers + figures.memory.servers)
 
 
 def _limits(figures: Summary) -> Iterator[str]:

@@ -34,7 +34,7 @@ def queue(context: click.Context, watch: bool, as_json: bool) -> None:
         if as_json:
             say_json([_plain(row) for row in rows])
         elif rows:
-            say_table(("run", "state", "priority", "cores", "gpus", "why"), [_cells(row) for row in rows])
+            say_table(("run", "state", "priority", "cores", "gpus", "memory", "why"), [_cells(row) for row in rows])
         else:
             say("the queue is empty; `volary submit session.yaml` puts a run there")
         if not (watch and rows):
@@ -108,13 +108,14 @@ def _rows(found: Any) -> list[QueueRow]:
 def _cells(row: QueueRow) -> tuple[str, ...]:
     from pathlib import Path
 
-    from volary.monitor.wording import place
+    from volary.monitor.wording import place, size
 
     entry = row.entry
     given = entry.given
     cores = ",".join(map(str, given.cores)) if given else str(entry.demand.cores)
     gpus = ",".join(map(str, given.gpus)) if given else str(entry.demand.gpus or "")
-    return place(Path(entry.run)), entry.state, str(entry.priority), cores, gpus or "-", _why(row)
+    memory = size(entry.demand.memory_bytes) + " (estimate)" * (entry.memory_from == "estimate")
+    return place(Path(entry.run)), entry.state, str(entry.priority), cores, gpus or "-", memory, _why(row)
 
 
 def _why(row: QueueRow) -> str:
@@ -134,6 +135,7 @@ def _plain(row: QueueRow) -> dict[str, Any]:
         "cores": list(given.cores) if given else entry.demand.cores,
         "gpus": list(given.gpus) if given else entry.demand.gpus,
         "memory_bytes": entry.demand.memory_bytes,
+        "memory_from": entry.memory_from,
         "held": entry.held,
         "reason": row.reason,
         "starts_in_s": row.starts_in_s,

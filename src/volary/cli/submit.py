@@ -68,7 +68,7 @@ def _session_or_run(words: tuple[str, ...], request: QueueRequest, trust: bool) 
     path = next((one for one in (session, Path(arguments.RUNS_FOLDER) / session) if is_run(one)), None)
     if path is None:
         refuse_foreign(session, trust=trust)
-        return submit_task(Session.read(session, overrides), request)
+        return submit_task(Session.read(session, overrides), request, file=session)
     run = RunDirectory(path)
     refuse_foreign(run.path, run.session, trust=trust)
     submit_again(run, request, overrides)

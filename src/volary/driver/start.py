@@ -14,7 +14,7 @@ from volary.driver.servers.settings import keeper_host
 from volary.driver.servers.storage import storage_of
 from volary.driver.tasks.beginning import begin
 from volary.driver.tasks.checks import check, check_place
-from volary.driver.tasks.submitting import counted_here, is_queued, put_into_queue
+from volary.driver.tasks.submitting import counted_here, is_queued, put_into_queue, remarks_of_queue
 from volary.driver.tasks.task import Task, create
 from volary.driver.watching.failure_detector import Rules
 from volary.engine._base import Engine, Handle, Launch
@@ -100,6 +100,7 @@ def drive(
         return engine.launch(launch_of_workers(directory, task, meeting))
 
     begin(directory, task)
+    warnings = [*warnings, *remarks_of_queue(directory)]
     restarts = 0
     with counted_here(directory, task):
         while True:

@@ -21,9 +21,9 @@ RETRIES = 3
 class QueueRequest:
     """How a run is queued. priority: higher ones start first, and lower ones give way to them. after: runs (names in
     `runs/`, or paths) that are to finish before. cores, gpus: of this machine; default: one for each worker. memory: as
-    "8gb"; default: what an earlier run of the session took, or what workers take before they have a network. time: as
-    "2h", within which it ends: it may start earlier then. retries: how often it is tried again when a worker or its
-    driver is lost. hold: it waits for release.
+    "8gb"; default: what an earlier run of the session took, else its dry run says, else workers without a network take.
+    time: as "2h", within which it ends: it may start earlier then. retries: how often it is tried again when a worker or
+    its driver is lost. hold: it waits for release.
     """
 
     priority: int = 0
@@ -51,10 +51,9 @@ class QueueRequest:
         """The time in which it ends."""
         return None if self.time is None else seconds_of(self.time)
 
-    def demand(self, workers: int, cores_here: int, gpus_each: int, known_bytes: int | None) -> Demand:
-        """The demand of a run with so many workers on this machine. known_bytes: what an earlier one took."""
-        memory = IMPORTED_BYTES + workers * WORKER_BYTES if known_bytes is None else known_bytes
-        memory = memory if self.memory is None else Size.parse(self.memory).count
+    def demand(self, workers: int, cores_here: int, gpus_each: int) -> Demand:
+        """The demand of a run with so many workers on this machine; its memory as asked, or without a network."""
+        memory = IMPORTED_BYTES + workers * WORKER_BYTES if self.memory is None else Size.parse(self.memory).count
         cores = max(1, min(workers, cores_here)) if self.cores is None else self.cores
         return Demand(cores, memory, workers * gpus_each if self.gpus is None else self.gpus)
 

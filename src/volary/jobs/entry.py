@@ -6,10 +6,13 @@ from typing import Literal
 
 import msgspec
 
+from volary.jobs.session_file import SubmittedFile
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
 
 GIB = 1 << 30
+MemoryFrom = Literal["asked", "measured", "estimate", "default"]
+"""Its user said it; this run or an earlier one of its session took it; its dry run; workers without a network take it."""
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -105,6 +108,8 @@ class QueueEntry(msgspec.Struct, frozen=True):
     overrides: tuple[str, ...] = ()
     asked_bytes: int | None = None
     used_bytes: int = 0
+    memory_from: MemoryFrom = "default"
+    file: SubmittedFile | None = None
 
     @property
     def order(self) -> tuple[int, float]:

@@ -13,7 +13,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from volary.errors import RunError, VolaryError
-from volary.jobs.entry import GIB, Capacity, QueueEntry
+from volary.jobs.entry import GIB, Capacity, MemoryFrom, QueueEntry
+from volary.jobs.estimates import MemoryEstimates
 from volary.jobs.memory import keep_bytes, known_bytes
 from volary.jobs.runner import How, Moment
 from volary.jobs.table import QueueTable
@@ -59,6 +60,11 @@ class RunMachinery:
         self._table = table
         self._children: list[subprocess.Popen[bytes]] = []
         self._estimates: dict[str, tuple[float, float | None]] = {}  # by run: when it was made, and the end
+        self._memory = MemoryEstimates(table.environment)
+
+    def close(self) -> None:
+        """End what it does beside the runs."""
+        self._memory.close()
 
     def moment(self) -> Moment:
         return moment_here()
@@ -81,6 +87,9 @@ class RunMachinery:
                     made = now_s, expected_end_s(entry)
                 self._estimates[entry.run] = made
         return {run: end for run, (_, end) in self._estimates.items() if end is not None}
+
+    def learnt(self, entries: Sequence[QueueEntry]) -> Mapping[str, tuple[int, MemoryFrom]]:
+        return self._memory.learnt(entries, total_bytes() or NO_LIMIT)
 
     def unsaved(self, entries: Iterable[QueueEntry]) -> set[str]:
         return {one.run for one in entries if one.state == "running" and not is_resumable(RunDirectory(one.run))}

@@ -15,11 +15,12 @@ from volary.engine.launchers.queue import JobState
 from volary.errors import BadInput, RunError
 from volary.errors.raised import shown
 from volary.jobs.asked import QueueRequest
-from volary.jobs.entry import Capacity, Demand, QueueEntry
+from volary.jobs.entry import Capacity, Demand, MemoryFrom, QueueEntry
 from volary.jobs.forecast import expected_starts
 from volary.jobs.machinery import RunMachinery, moment_here, newest_attempt
 from volary.jobs.schedule import decide
 from volary.jobs.service import ensure_runner
+from volary.jobs.session_file import SubmittedFile
 from volary.jobs.table import QueueTable, queue_folder
 from volary.run.directory import RunDirectory, is_run
 from volary.run.launch.queued import LOCAL, QUEUED_RUN, QueuedJob, note_job
@@ -90,9 +91,17 @@ class LocalQueue:
             ensure_runner(table)
 
     def submit(
-        self, directory: RunDirectory, asked: QueueRequest, demand: Demand, overrides: Sequence[str] = ()
+        self,
+        directory: RunDirectory,
+        asked: QueueRequest,
+        demand: Demand,
+        memory_from: MemoryFrom,
+        overrides: Sequence[str] = (),
+        file: Path | None = None,
     ) -> QueueEntry:
-        """Queue a run whose directory stands. overrides: of its settings, as it is resumed. Raises VolaryError."""
+        """Queue a run whose directory stands. memory_from: how `demand.memory_bytes` is known. overrides: of its
+        settings, as it is resumed. file: that its session was read from. Raises VolaryError.
+        """
         attempt = newest_attempt(directory)
         entry = QueueEntry(
             run=str(directory.path),
@@ -106,7 +115,9 @@ class LocalQueue:
             folder=str(Path.cwd()),
             python=sys.executable,
             overrides=tuple(overrides),
-            asked_bytes=None if asked.memory is None else demand.memory_bytes,
+            asked_bytes=demand.memory_bytes if memory_from == "asked" else None,
+            memory_from=memory_from,
+            file=None if file is None else SubmittedFile.of(file),
         )
         note_job(directory, QueuedJob(LOCAL, entry.run, attempt))
         with self._table() as table:
@@ -235,10 +246,7 @@ def _view(table: QueueTable, entries: Sequence[QueueEntry]) -> QueueView:
             words = "saving, to give way" if entry.put_back and entry.state == "stopping" else ""
             rows.append(QueueRow(entry, words))
         else:
-            starts_s = starts.get(entry.run)
-            rows.append(
-                QueueRow(
-                    entry, reason.words if reason else "starts now", None if starts_s is None else starts_s - now_s
-                )
-            )
+            starts_s, changed = starts.get(entry.run), entry.file.remark if entry.file else ""
+            words = "; ".join(filter(None, [reason.words if reason else "starts now", changed]))
+            rows.append(QueueRow(entry, words, None if starts_s is None else starts_s - now_s))
     return QueueView(rows, capacity, carried_out=table.is_idle() or table.has_runner())

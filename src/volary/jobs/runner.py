@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 import msgspec
 
 from volary.errors import VolaryError
-from volary.jobs.entry import Capacity, QueueEntry
+from volary.jobs.entry import Capacity, MemoryFrom, QueueEntry
 from volary.jobs.schedule import decide
 
 How = Literal["finished", "stopped", "terminated", "failed", "lost", "not begun"]  # terminated: by SIGTERM, saved
@@ -54,6 +55,10 @@ class Machinery(Protocol):
 
     def capacity(self, entries: Sequence[QueueEntry]) -> Capacity:
         """The capacity of the machine. entries: of the queue, which are not strangers."""
+        ...
+
+    def learnt(self, entries: Sequence[QueueEntry]) -> Mapping[str, tuple[int, MemoryFrom]]:
+        """The bytes that waiting runs are known to take by now, and how that is known, by run, where that is news."""
         ...
 
     def ends(self, entries: Iterable[QueueEntry]) -> Mapping[str, float]:
@@ -116,6 +121,8 @@ class QueueRunner:
         moment = self._machinery.moment()
         for entry in self._table.entries():
             self._look_at(entry, moment)
+        for run, (size, how) in self._machinery.learnt(self._table.entries()).items():
+            self._table.change(run, partial(_expecting, size=size, how=how))
         unfinished = self._unfinished(self._table.entries())
         entries = self._table.entries()
         decided = decide(
@@ -186,10 +193,18 @@ class QueueRunner:
         self._note(f"{entry.run} started on cores {', '.join(map(str, entry.given.cores if entry.given else ()))}")
 
 
+def _expecting(entry: QueueEntry, size: int, how: MemoryFrom) -> QueueEntry | None:
+    if entry.state != "waiting":
+        return None
+    demand = msgspec.structs.replace(entry.demand, memory_bytes=max(size, entry.used_bytes))
+    return msgspec.structs.replace(entry, demand=demand, memory_from=how)
+
+
 def _using(entry: QueueEntry, used_bytes: int) -> QueueEntry:
     memory_bytes = max(entry.demand.memory_bytes, used_bytes)
     demand = msgspec.structs.replace(entry.demand, memory_bytes=memory_bytes)
-    return msgspec.structs.replace(entry, used_bytes=used_bytes, demand=demand)
+    how: MemoryFrom = "measured" if used_bytes >= entry.demand.memory_bytes else entry.memory_from
+    return msgspec.structs.replace(entry, used_bytes=used_bytes, demand=demand, memory_from=how)
 
 
 def _stopping(entry: QueueEntry) -> QueueEntry | None:

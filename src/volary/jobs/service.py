@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from volary.errors import RunError, VolaryError
@@ -77,18 +77,17 @@ def _carry_out(folder: Path, lock: RunLock) -> None:
 
 def _until_idle(table: QueueTable, lock: RunLock) -> bool:
     """Carry it out until nobody runs and nobody can start, or its file has been replaced; whether it was the former."""
-    machinery = RunMachinery(table)
-    runner = QueueRunner(table, machinery, _note)
-    while table.is_current():
-        version = table.version()
-        runner.look()
-        if table.left_idle(lock.release):
-            return True
-        entries = [one for one in table.entries() if one.state != "waiting"]
-        most_s = _next_look_s(entries, machinery.moment().now_s)
-        until = time.monotonic() + most_s
-        while time.monotonic() < until and version == table.version() and all(map(machinery.is_alive, entries)):
-            time.sleep(LOOK_S)
+    with closing(RunMachinery(table)) as machinery:
+        runner = QueueRunner(table, machinery, _note)
+        while table.is_current():
+            version = table.version()
+            runner.look()
+            if table.left_idle(lock.release):
+                return True
+            entries = [one for one in table.entries() if one.state != "waiting"]
+            until = time.monotonic() + _next_look_s(entries, machinery.moment().now_s)
+            while time.monotonic() < until and version == table.version() and all(map(machinery.is_alive, entries)):
+                time.sleep(LOOK_S)
     return False
 
 

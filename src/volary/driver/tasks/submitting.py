@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+from msgspec.structs import replace
 
 from volary.driver.queued import queue_of, submit
 from volary.driver.tasks.checks import check, check_place
@@ -11,9 +14,9 @@ from volary.driver.tasks.task import Task, create
 from volary.engine.local import LocalEngine
 from volary.errors import BadInput, VolaryError
 from volary.jobs.asked import QueueRequest
-from volary.jobs.entry import Demand
+from volary.jobs.entry import Demand, MemoryFrom, entry_of
 from volary.jobs.machinery import capacity_here
-from volary.jobs.memory import known_bytes
+from volary.jobs.memory import KnownMemory, session_key
 from volary.jobs.queue import LocalQueue
 from volary.jobs.settings import queues_all_runs
 from volary.jobs.unqueued import counted
@@ -30,18 +33,22 @@ def is_queued(task: Task) -> bool:
 
 
 def submit_task(
-    task: Task, asked: QueueRequest, prepare: Callable[[RunDirectory], object] = lambda _: None
+    task: Task,
+    asked: QueueRequest,
+    prepare: Callable[[RunDirectory], object] = lambda _: None,
+    *,
+    file: Path | None = None,
 ) -> RunDirectory:
     """Make the directory of a run of `task` and queue it. Raises BadInput, with nothing made, for what cannot be run.
 
-    prepare: adds to the new directory what the run begins with.
+    prepare: adds to the new directory what the run begins with. file: that the task was read from.
     """
     check(task)
     check_place(task)
     directory = create(task)
     try:
         prepare(directory)
-        put_into_queue(directory, task, asked)
+        put_into_queue(directory, task, asked, file=file)
     except VolaryError:
         with suppress(OSError):
             discard(Disk(), directory.path)
@@ -50,30 +57,53 @@ def submit_task(
 
 
 def put_into_queue(
-    directory: RunDirectory, task: Task, asked: QueueRequest | None = None, overrides: Sequence[str] = ()
+    directory: RunDirectory,
+    task: Task,
+    asked: QueueRequest | None = None,
+    overrides: Sequence[str] = (),
+    file: Path | None = None,
 ) -> None:
-    """Queue a run, whose settings are changed as it is resumed. Raises BadInput if that cannot be."""
+    """Queue a run, whose settings are changed as it is resumed. file: that the task was read from.
+
+    Raises BadInput if that cannot be.
+    """
     asked = asked or QueueRequest()
-    demand = _demand(task, asked)
+    demand, memory_from = _demand(task, asked)
     if (queue := queue_of(task.engine)) is None:
-        LocalQueue().submit(directory, asked, demand, overrides)
+        LocalQueue().submit(directory, asked, demand, memory_from, overrides, file)
     else:
         submit(directory, queue, task.strategy.workers, overrides)
 
 
-def _demand(task: Task, asked: QueueRequest) -> Demand:
-    """The run's demand on this machine. Raises BadInput if that has less, or if the engine's own queue takes none."""
+def _demand(task: Task, asked: QueueRequest) -> tuple[Demand, MemoryFrom]:
+    """The run's demand on this machine, and how its memory is known.
+
+    Raises BadInput if the machine has less, or if the engine's own queue takes none.
+    """
     if queue_of(task.engine) is not None:
         if asked != QueueRequest():
             raise BadInput("the engine has a queue of its own, which takes none of these; accepted: settings of engine")
-        return Demand()
+        return Demand(), "default"
     here = capacity_here()
     workers = task.strategy.workers if isinstance(task.engine, LocalEngine) else 1  # else they are elsewhere
     on_gpus = _is_on_gpus(task, workers, len(here.gpus))
-    demand = asked.demand(workers, len(here.cores), int(on_gpus), known_bytes(task.to_yaml()))
+    demand = asked.demand(workers, len(here.cores), int(on_gpus))
+    memory_from: MemoryFrom = "default" if asked.memory is None else "asked"
+    known = KnownMemory.now().of(session_key(task.to_yaml()), here.memory_bytes)
+    if asked.memory is None and known is not None:
+        memory_bytes, memory_from = known
+        demand = replace(demand, memory_bytes=memory_bytes)
     if refusal := here.refusal(demand):
         raise BadInput(f"the run {refusal}; accepted: what this machine has")
-    return demand
+    return demand, memory_from
+
+
+def remarks_of_queue(directory: RunDirectory) -> list[str]:
+    """Remarks on a run that begins as a job of this machine's queue: whether its session file is another one by now."""
+    entry = entry_of(directory)
+    if entry is None or entry.file is None or entry.attempt >= 0:
+        return []
+    return [entry.file.remark] if entry.file.remark else []
 
 
 def counted_here(directory: RunDirectory, task: Task) -> AbstractContextManager[None]:

@@ -1,0 +1,92 @@
+"""What runs that wait take of memory: learnt from others of their session, and from dry runs meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from volary.jobs.entry import MemoryFrom, QueueEntry
+from volary.jobs.memory import ESTIMATES, FILE, KnownMemory, session_key
+from volary.run.directory import RunDirectory
+from volary.run.machine.kept_figures import path_of
+
+LEAST_IMPORTANT = 19  # a dry run computes on what the runs leave of the cores
+END_S = 5.0
+
+
+class MemoryEstimates:
+    """Of the runs of a queue. environment: the variables with which a run was submitted."""
+
+    def __init__(self, environment: Callable[[str], Mapping[str, str]]) -> None:
+        self._environment = environment
+        self._trial: subprocess.Popen[bytes] | None = None
+        self._tried = set[str]()  # keys of sessions
+        self._keys: dict[str, str] = {}  # their keys by run, of those that wait
+        self._kept_as: object = None
+
+    def learnt(self, entries: Sequence[QueueEntry], most: int) -> dict[str, tuple[int, MemoryFrom]]:
+        """The bytes that waiting runs are known to take by now, where that is news. most: what the machine has.
+
+        While others run, the dry run of the first whose memory is not known is begun.
+        """
+        waiting = [one for one in entries if one.state == "waiting" and one.memory_from in ("default", "estimate")]
+        runs, kept_as = {one.run for one in waiting}, _kept_as()
+        fresh = runs if kept_as != self._kept_as else runs - self._keys.keys()
+        self._keys = {run: self._keys.get(run) or _key(run) for run in runs}
+        self._kept_as = kept_as
+        known = KnownMemory.now() if fresh else KnownMemory({}, {})
+        found = {run: news for run in fresh if (news := known.of(self._keys[run], most)) is not None}
+        if len(waiting) < len(entries):
+            unknown = [one for one in waiting if one.run not in found and one.memory_from == "default"]
+            self._try_first([one for one in unknown if not one.held and self._keys[one.run]])
+        return found
+
+    def close(self) -> None:
+        """End the dry run that is under way."""
+        if self._trial is not None:
+            self._trial.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._trial.wait(END_S)
+
+    def _try_first(self, entries: Sequence[QueueEntry]) -> None:
+        if self._trial is not None and self._trial.poll() is None:
+            return
+        self._trial = None
+        for entry in entries:
+            if self._keys[entry.run] not in self._tried:
+                self._tried.add(self._keys[entry.run])
+                self._try(entry)
+                return
+
+    def _try(self, entry: QueueEntry) -> None:
+        session = str(RunDirectory(entry.run).session)
+        variables = dict(self._environment(entry.run) or os.environ) | {"OMP_NUM_THREADS": "1"}
+        with suppress(OSError):  # its folder has gone: its driver will say so
+            self._trial = subprocess.Popen(
+                [entry.python, "-m", "volary", "check", session, "run.name=null", *entry.overrides],
+                cwd=entry.folder,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            os.setpriority(os.PRIO_PROCESS, self._trial.pid, LEAST_IMPORTANT)
+
+
+def _key(run: str) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return session_key(RunDirectory(run).session.read_text(encoding="utf-8"))
+    return ""
+
+
+def _kept_as() -> object:
+    """Differs once something else is kept."""
+    found = []
+    for file in (FILE, ESTIMATES):
+        with suppress(OSError):
+            status = path_of(file).stat()
+            found.append((file, status.st_ino, status.st_mtime_ns))
+    return found
