@@ -13,6 +13,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import SCRATCH, Assignment
 from volary.run.machine.cores import cores_here
 from volary.run.machine.descendants import below, end
+from volary.run.machine.memory import total_bytes
 
 LOOK_S = 0.1
 ALONE_S = 7.0  # without a connection: how long they have to finish their step, save and end
@@ -42,7 +44,7 @@ def main() -> int:
     """Carry out one order, or say what there is; returns the exit code."""
     try:
         if sys.argv[1:2] == [LOOK]:
-            _say(_found(sys.argv[2]))
+            _say(_found(sys.argv[2:]))
             return 0
         words = _Words()
         _carry_out(msgspec.json.decode(words.line(), type=RemoteLaunch), words)
@@ -52,14 +54,17 @@ def main() -> int:
         return error.exit_code
 
 
-def _found(folder: str) -> MachineFound:
-    return MachineFound(volary.__version__, find_spec("torch") is not None, len(cores_here()), Path(folder).is_dir())
+def _found(folders: Sequence[str]) -> MachineFound:
+    there = [folder for folder in folders if Path(folder).is_dir()]
+    return MachineFound(volary.__version__, find_spec("torch") is not None, cores_here(), total_bytes(), there)
 
 
 def _carry_out(order: RemoteLaunch, words: _Words) -> None:
     assignment = Assignment.found(order.variables)
     assert assignment is not None, "an order is of a run"
     _enter(order, words)
+    if order.cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, order.cores)  # what is started inherits it
     carrier = _Carrier(order, assignment)
     processes = Processes()
     with tempfile.TemporaryDirectory(prefix="volary-", ignore_cleanup_errors=True) as scratch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -139,6 +140,25 @@ def test_a_mistake_in_the_user_s_settings_of_the_queue_is_said_before_anything_i
     assert said.status == 2
     assert "queue.yaml:1:1: all_urns: unknown; did you mean 'all_runs'?" in said.err
     assert not Path("runs").exists()
+
+
+def test_runs_that_a_cluster_s_queue_has_are_listed_with_its_words_and_no_other_job(submit, volary, monkeypatch):
+    submit("a")
+    job = RunDirectory.create(Path("runs"), "job", "it", SESSION)
+    rows = [f"17|PENDING|Resources|{job.batch}", f"18|RUNNING|None|{job.batch}", "19|RUNNING|None|/home/me/other.sh"]
+    program = Path("bin/squeue").absolute()
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{row}'\n" for row in rows))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    lines = [line.split(maxsplit=6) for line in volary("queue").out.splitlines()[2:]]
+    assert lines == [
+        ["runs/job", "waiting", *"----", "job 17 of slurm: PENDING (Resources)"],
+        ["runs/job", "running", *"----", "job 18 of slurm: RUNNING"],
+    ]
+    assert [row.get("job") for row in json.loads(volary("queue", "--json").out)] == [None, "17", "18"]
+    program.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n")
+    assert len(volary("queue").out.splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,14 @@ def test_dry_run_prints_the_batch_file_that_is_submitted_and_a_job_that_waits_ca
 
 
 @pytest.mark.slow  # needs a cluster
+def test_job_that_waits_is_in_the_list_of_the_queue(slurm):
+    session(steps=20)
+    assert volary("submit", "session.yaml", "engine=slurm", FOREVER).returncode == 0
+    number = job_of(RunDirectory(Path("runs") / "it")).number
+    assert f"job {number} of slurm: PENDING" in volary("queue").stdout
+
+
+@pytest.mark.slow  # needs a cluster
 def test_job_that_waits_is_cancelled_with_its_run_which_leaves_nothing(slurm):
     with running(*VOLARY, "train", session(steps=20), "engine=slurm", FOREVER) as run:
         run.wait_until(lambda: "starting: job " in run.text())

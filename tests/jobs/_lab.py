@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from volary.jobs.entry import Capacity, Demand, QueueEntry
+from volary.jobs.entry import Capacity, Demand, HostCapacity, QueueEntry
 from volary.jobs.runner import Moment, QueueRunner
 
 
@@ -33,6 +33,7 @@ class Program:
     drivers: int = 0  # that were alive at the same time, at most
     cores: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
+    host: str = ""
     memory_bytes: int = 0
     after: tuple[str, ...] = ()
 
@@ -112,6 +113,7 @@ class Lab:
         assert not run.alive, "started twice"
         run.alive, run.begins_at_s, run.asked = True, self.now_s + 1, False
         run.cores, run.gpus, run.memory_bytes = entry.given.cores, entry.given.gpus, entry.demand.memory_bytes
+        run.host = entry.given.host
         self._call()
         return 7
 
@@ -163,6 +165,17 @@ class Lab:
         for run in self.runs.values():
             run.alive = False
 
+    def lose_or_find_hosts(self, chance: random.Random) -> None:
+        """One of the hosts is not reached any more, and what runs there is lost; or it is reached again."""
+        hosts = list(self.capacity_.hosts)
+        at = chance.randrange(len(hosts))
+        lost = "" if hosts[at].why_not else f"{hosts[at].name} is not reached"
+        hosts[at] = msgspec.structs.replace(hosts[at], why_not=lost)
+        self.capacity_ = msgspec.structs.replace(self.capacity_, hosts=tuple(hosts))
+        for run in self.runs.values():
+            if lost and run.alive and run.host == hosts[at].name:
+                run.alive, run.state = False, "lost" if run.state == "running" else run.state
+
     def submit(self, name: str, program: Program, **asked: Any) -> None:
         place = 1 + max((one.place for one in self.rows.values()), default=0)
         program.after = asked.get("after", ())
@@ -174,6 +187,11 @@ def schedule(seed: int, looks: int = 400) -> Lab:
     """Let a queue of random runs pass on a random machine, with a runner killed at random; check at each look."""
     chance = random.Random(seed)
     lab = Lab(Capacity(tuple(range(chance.choice([2, 4, 8]))), 16, tuple(range(chance.choice([0, 2])))))
+    if chance.random() < 0.5:
+        hosts = [
+            HostCapacity(name, tuple(range(chance.choice([1, 4]))), 8, folders=(".",)) for name in ("alpha", "beta")
+        ]
+        lab.capacity_ = msgspec.structs.replace(lab.capacity_, hosts=tuple(hosts))
     count = chance.randint(3, 12)
     for look in range(looks):
         if len(lab.runs) < count and (chance.random() < 0.3 or not lab.rows):
@@ -182,6 +200,8 @@ def schedule(seed: int, looks: int = 400) -> Lab:
             _change_some(lab, chance)
         if chance.random() < 0.02:
             lab.reboot()
+        if lab.capacity_.hosts and chance.random() < 0.02:
+            lab.lose_or_find_hosts(chance)
         if chance.random() < 0.3:
             lab.killed_at = lab.calls + chance.randint(1, 30)
         before = {run: lab.runs[run].alive for run in lab.runs}
@@ -213,6 +233,8 @@ def _submit_some(lab: Lab, chance: random.Random) -> None:
         demand=demand,
         priority=chance.choice([0, 0, 0, 1, 5]),
         time_s=chance.choice([None, lasts_s + 2, 1.0]),
+        movable=chance.random() < 0.5,
+        losses=20 if room.hosts else 3,  # those that a machine loses count, too
         after=(f"r{chance.randrange(number)}",) if number and chance.random() < 0.2 else (),
     )
 
@@ -228,12 +250,20 @@ def _change_some(lab: Lab, chance: random.Random) -> None:
 
 def _check_room(lab: Lab, before: dict[str, bool]) -> None:
     """What is given to runs that are alive is there, and each part of it is given once."""
-    alive = [run for run in lab.runs.values() if run.alive]
-    for kind in ("cores", "gpus"):
-        given = [number for run in alive for number in getattr(run, kind)]
-        assert len(given) == len(set(given)), f"{kind} were given twice"
-        assert set(given) <= set(getattr(lab.capacity_, kind))
-    assert sum(run.memory_bytes for run in alive) <= lab.capacity_.memory_bytes
+    for name, machine in _machines(lab).items():
+        alive = [run for run in lab.runs.values() if run.alive and run.host == name]
+        for kind in ("cores", "gpus"):
+            given = [number for run in alive for number in getattr(run, kind)]
+            assert len(given) == len(set(given)), f"{kind} were given twice"
+            assert set(given) <= set(getattr(machine, kind))
+        assert sum(run.memory_bytes for run in alive) <= machine.memory_bytes
+    assert all(lab.rows[run].movable for run, one in lab.runs.items() if one.alive and one.host)
+
+
+def _machines(lab: Lab) -> dict[str, Capacity]:
+    """Each by its name; none that is not reached."""
+    there = {one.name: Capacity(one.cores, one.memory_bytes) for one in lab.capacity_.hosts if not one.why_not}
+    return {"": lab.capacity_} | there
 
 
 def _check_order(lab: Lab) -> None:
@@ -241,23 +271,28 @@ def _check_order(lab: Lab) -> None:
     rows = lab.rows.values()
     open_ = {one.run for one in rows}
     able = [one for one in rows if one.state == "waiting" and not one.held and not open_.intersection(one.after)]
-    able = [one for one in able if one.demand.within(lab.capacity_.whole) and not one.cancelled]
+    able = [one for one in able if _possible(lab, one) and not one.cancelled]
     if not able:
         return
     first = min(able, key=lambda one: one.order)
-    dear = [one for one in rows if one.state == "running" and one.priority >= first.priority]
-    dear = [one for one in dear if not (one.fills and one.order > first.order)]
-    room = lab.capacity_.whole
-    for one in dear:
-        room -= one.demand
     stopping = [one for one in rows if one.state == "stopping"]
-    assert not first.demand.within(room) or stopping, f"{first.run} waits for nothing, or for who should give way"
-    for one in stopping:
-        room -= one.demand
-    lower = [one for one in rows if one.state == "running" and one not in dear]
-    for one in lower:
-        room -= one.demand
-    assert not first.demand.within(room), f"{first.run} has room, and waits"
+    for name in _possible(lab, first):
+        here = [one for one in rows if one.given and one.given.host == name]
+        dear = [one for one in here if one.state == "running" and one.priority >= first.priority]
+        dear = [one for one in dear if not (one.fills and one.order > first.order)]
+        room = _machines(lab)[name].whole
+        for one in dear:
+            room -= one.demand
+        assert not first.demand.within(room) or stopping, f"{first.run} waits for nothing, or for who should give way"
+        for one in here:
+            room -= one.demand if one not in dear else Demand(0)
+        assert not first.demand.within(room), f"{first.run} has room, and waits"
+
+
+def _possible(lab: Lab, entry: QueueEntry) -> list[str]:
+    """The machines where it could run, if nobody else did."""
+    machines = {name: one for name, one in _machines(lab).items() if entry.demand.within(one.whole)}
+    return [name for name in machines if not name or entry.movable]
 
 
 def _check_ends(lab: Lab) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from volary.jobs.entry import Capacity, Demand, Given, QueueEntry
+from volary.jobs.entry import Capacity, Demand, Given, HostCapacity, QueueEntry
 from volary.jobs.forecast import expected_starts
 from volary.jobs.runner import after_end
 from volary.jobs.schedule import Decisions, decide
@@ -102,6 +102,46 @@ def test_what_this_machine_never_has_holds_up_nobody():
     decided = decide([waiting("huge", 8, 1), waiting("small", 1, 2)], FOUR, 0)
     assert started(decided) == ["small"]
     assert decided.reasons["huge"].words == "needs 8 cores, and this machine has 4"
+
+
+ALPHA, BETA = HostCapacity("alpha", (0, 1), 8 << 30, folders=(".",)), HostCapacity("beta", why_not="beta: no route")
+THREE = msgspec.structs.replace(FOUR, hosts=(ALPHA, BETA))
+
+
+def test_a_run_that_may_be_elsewhere_starts_on_the_first_machine_with_room():
+    here = running("here", (0, 1, 2, 3))
+    decided = decide([here, waiting("fixed", 1, 1), waiting("a", 2, 2, movable=True)], THREE, 0)
+    assert [(one.run, one.given) for one in decided.start] == [("a", Given((0, 1), host="alpha"))]
+    assert decided.reasons["fixed"].words == "waits for 1 core"
+
+
+def test_who_waits_for_several_machines_is_told_of_each_and_of_one_that_is_not_reached():
+    there = msgspec.structs.replace(running("there", (0,)), given=Given((0,), host="alpha"))
+    entries = [running("here", (0, 1, 2)), there, waiting("b", 2, 1, movable=True), waiting("c", 1, 2, movable=True)]
+    decided = decide(entries, THREE, 0)
+    assert started(decided) == []
+    words = "waits for 1 of 2 cores on this machine or 1 of 2 cores on alpha; beta: no route"
+    assert decided.reasons["b"].words == words
+    assert decided.reasons["c"].words == "waits behind b"
+
+
+def test_a_machine_that_is_too_small_or_has_not_the_run_s_folder_does_not_count():
+    full = running("here", (0, 1, 2, 3))
+    decided = decide([full, waiting("a", 3, 1, movable=True), waiting("b", 1, 2, movable=True, folder="/b")], THREE, 0)
+    assert started(decided) == []
+    assert decided.reasons["a"].words == "waits for 3 cores on this machine; alpha has 2; beta: no route"
+    none = decide([waiting("c", 5, 1, movable=True)], THREE, 0)
+    words = "needs 5 cores, and this machine has 4; alpha has 2; beta: no route"
+    assert none.reasons["c"].words == words
+    alone = decide([full, waiting("b", 1, 2, movable=True, folder="/b")], THREE, 0)
+    assert alone.reasons["b"].words == "waits for 1 core on this machine; alpha has no folder /b; beta: no route"
+
+
+def test_room_is_made_where_those_that_give_way_are_the_least_dear():
+    there = msgspec.structs.replace(running("there", (0, 1), priority=0), given=Given((0, 1), host="alpha"))
+    here = running("here", (0, 1, 2, 3), priority=1)
+    assert list(decide([here, there, waiting("dear", 2, 1, priority=2, movable=True)], THREE, 0).stop) == ["there"]
+    assert list(decide([here, there, waiting("dear", 3, 1, priority=2, movable=True)], THREE, 0).stop) == ["here"]
 
 
 def test_a_run_waits_for_those_it_comes_after_and_one_that_is_held_until_it_is_released():

@@ -36,13 +36,24 @@ def _gives_all_cores(entries, capacity, *asked, **named) -> Decisions:
     return decided
 
 
+def _puts_them_on_a_host(entries, capacity, *asked, **named) -> Decisions:
+    decided = decide(entries, capacity, *asked, **named)
+    decided.start = [
+        msgspec.structs.replace(one, given=msgspec.structs.replace(one.given, host=capacity.hosts[0].name))
+        if capacity.hosts
+        else one
+        for one in decided.start
+    ]
+    return decided
+
+
 def _starts_the_last(*asked, **named) -> Decisions:
     decided = decide(*asked, **named)
     decided.start = decided.start[1:]
     return decided
 
 
-@pytest.mark.parametrize("mistaken", [_never_gives_way, _gives_all_cores, _starts_the_last])
+@pytest.mark.parametrize("mistaken", [_never_gives_way, _gives_all_cores, _starts_the_last, _puts_them_on_a_host])
 def test_a_mistake_in_the_schedule_is_found(mistaken, monkeypatch):
     monkeypatch.setattr(runner, "decide", mistaken)
     with pytest.raises(AssertionError):

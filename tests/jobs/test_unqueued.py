@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.jobs.unqueued import cores_outside, counted
+from volary.jobs.machines.unqueued import cores_outside, counted
 from volary.run.directory import RunDirectory
 from volary.run.launch.queued import QUEUED_RUN
 

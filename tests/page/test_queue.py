@@ -11,8 +11,8 @@ import pytest
 from page._asking import served
 from volary.errors import BadInput
 from volary.jobs.entry import Demand, Given, QueueEntry
+from volary.jobs.machines.unqueued import counted
 from volary.jobs.table import QueueTable, queue_folder
-from volary.jobs.unqueued import counted
 from volary.page.actions import STARTS
 from volary.page.overview.folder import Folder
 from volary.page.overview.queue import QueueHere, queue_here

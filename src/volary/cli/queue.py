@@ -11,10 +11,13 @@ from volary.cli.command import arguments
 from volary.cli.command.output import remark, say, say_json, say_table
 
 if TYPE_CHECKING:
+    from volary.engine.launchers.queue import JobState
     from volary.jobs.queue import QueueRow
     from volary.run.directory import RunDirectory
+    from volary.run.launch.queued import QueuedJob
 
 WATCH_S = 1.0
+CLUSTERS_EACH = 10  # looks: a controller has many to answer
 
 
 @click.group(invoke_without_command=True)
@@ -22,22 +25,31 @@ WATCH_S = 1.0
 @arguments.as_json
 @click.pass_context
 def queue(context: click.Context, watch: bool, as_json: bool) -> None:
-    """List the runs that were submitted on this machine: what runs, what waits, and why."""
+    """List the runs that were submitted on this machine: what runs, what waits, and why.
+
+    Those in the queue of a cluster that this machine belongs to come last.
+    """
     if context.invoked_subcommand is not None:
         return
+    from volary.driver.queued import jobs_of_clusters
     from volary.jobs.queue import LocalQueue
 
+    looks = 0
     while True:
         rows = _rows(LocalQueue())
+        if looks % CLUSTERS_EACH == 0:
+            elsewhere = jobs_of_clusters()
+        looks += 1
         if watch:
             click.clear()
         if as_json:
-            say_json([_plain(row) for row in rows])
-        elif rows:
-            say_table(("run", "state", "priority", "cores", "gpus", "memory", "why"), [_cells(row) for row in rows])
+            say_json([*map(_plain, rows), *(_plain_job(*one) for one in elsewhere)])
+        elif rows or elsewhere:
+            cells = [*map(_cells, rows), *(_cells_of_job(*one) for one in elsewhere)]
+            say_table(("run", "state", "priority", "cores", "gpus", "memory", "why"), cells)
         else:
             say("the queue is empty; `volary submit session.yaml` puts a run there")
-        if not (watch and rows):
+        if not (watch and (rows or elsewhere)):
             return
         time.sleep(WATCH_S)
 
@@ -118,6 +130,18 @@ def _cells(row: QueueRow) -> tuple[str, ...]:
     return place(Path(entry.run)), entry.state, str(entry.priority), cores, gpus or "-", memory, _why(row)
 
 
+def _cells_of_job(directory: RunDirectory, job: QueuedJob, state: JobState) -> tuple[str, ...]:
+    from volary.monitor.wording import place
+
+    waits = "waiting" if state.waiting else "running"
+    return place(directory.path), waits, "-", "-", "-", "-", f"{job}: {state.words}"
+
+
+def _plain_job(directory: RunDirectory, job: QueuedJob, state: JobState) -> dict[str, Any]:
+    waits = "waiting" if state.waiting else "running"
+    return {"run": str(directory.path), "state": waits, "engine": job.engine, "job": job.number, "reason": state.words}
+
+
 def _why(row: QueueRow) -> str:
     from volary.monitor.wording import duration
 
@@ -132,6 +156,7 @@ def _plain(row: QueueRow) -> dict[str, Any]:
         "run": entry.run,
         "state": entry.state,
         "priority": entry.priority,
+        "host": given.host if given else "",
         "cores": list(given.cores) if given else entry.demand.cores,
         "gpus": list(given.gpus) if given else entry.demand.gpus,
         "memory_bytes": entry.demand.memory_bytes,

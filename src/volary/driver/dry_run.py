@@ -7,8 +7,9 @@ from pathlib import Path
 
 from volary.driver.queued import batch_of, queue_of
 from volary.driver.servers.settings import launch_of_servers
-from volary.driver.start import host_of, launch_of_workers
+from volary.driver.start import launch_of_workers
 from volary.driver.tasks.checks import check
+from volary.driver.tasks.placing import host_of
 from volary.driver.tasks.task import stem
 from volary.engine._base import Engine
 from volary.run.directory import RunDirectory
@@ -26,7 +27,7 @@ def planned(session: Session) -> list[tuple[str, str]]:
     directory = RunDirectory(Path(session.run.folder) / (session.run.name or stem(session)))
     if (queue := queue_of(engine)) is not None:
         return [("the batch file", queue.batch_file(batch_of(directory, session.strategy.workers)).rstrip())]
-    meeting, strategy = Meeting(host_of(session), 0, 0, ""), session.strategy
+    meeting, strategy = Meeting(host_of(session, engine), 0, 0, ""), session.strategy
     launches = [launch_of_workers(directory, session, meeting)]
     if servers := launch_of_servers(directory, strategy, meeting):
         launches.insert(0, servers)

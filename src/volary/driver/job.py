@@ -14,7 +14,7 @@ from volary.driver.resume import resume
 from volary.driver.start import drive
 from volary.driver.tasks.checks import check
 from volary.driver.tasks.task import task_of
-from volary.errors import Stopped, VolaryError
+from volary.errors import Stopped, VolaryError, WorkerLost
 from volary.jobs.machinery import newest_attempt, note_refused
 from volary.run.directory import RunDirectory
 from volary.session.script import Script
@@ -35,12 +35,16 @@ def main() -> int:
 
 @contextmanager
 def _noted_if_refused(directory: RunDirectory) -> Iterator[None]:
-    """An error before the run begins is in its directory, too: nobody may be there to see how this process ends."""
+    """An error before the run begins is in its directory, too: nobody may be there to see how this process ends.
+
+    Not that its machine is lost: the queue tries that again.
+    """
     before = newest_attempt(directory)
     try:
         yield
     except VolaryError as error:
-        if newest_attempt(directory) == before and not directory.is_live():
+        lost = isinstance(error, WorkerLost)
+        if newest_attempt(directory) == before and not lost and not directory.is_live():
             note_refused(directory, before, error)
         raise
 

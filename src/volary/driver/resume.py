@@ -10,6 +10,7 @@ from volary.driver.queued import follow, leave_queue
 from volary.driver.servers.settings import roster_settings_of
 from volary.driver.start import drive
 from volary.driver.tasks.checks import check
+from volary.driver.tasks.placing import engine_of
 from volary.driver.tasks.submitting import is_queued, put_into_queue
 from volary.driver.tasks.task import Task, task_of
 from volary.errors import BadInput, RunError
@@ -43,7 +44,7 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
     before, task = _tasks(directory, overrides)
     queued = is_queued(task)
     if isinstance(task, Session) and not queued:
-        task.engine.prepare(task.strategy.workers)
+        engine_of(directory, task).prepare(task.strategy.workers)
     found = changes(before, task)
     with directory.lock() as lock:
         warnings = _checked(directory, task, found, anew=anew)

@@ -14,6 +14,7 @@ from volary.driver.servers.settings import keeper_host
 from volary.driver.servers.storage import storage_of
 from volary.driver.tasks.beginning import begin
 from volary.driver.tasks.checks import check, check_place
+from volary.driver.tasks.placing import engine_of, host_of, require_reached
 from volary.driver.tasks.submitting import counted_here, is_queued, put_into_queue, remarks_of_queue
 from volary.driver.tasks.task import Task, create
 from volary.driver.watching.failure_detector import Rules
@@ -26,7 +27,6 @@ from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
-from volary.run.machine.addresses import address_of
 from volary.run.machine.open_files import allow_connections
 from volary.session.changing import SettingChange
 from volary.session.script import Script
@@ -92,7 +92,8 @@ def drive(
 
     warnings, and changes of its settings since its last attempt: recorded with its start.
     """
-    engine: Engine = task.engine
+    engine = engine_of(directory, task)
+    require_reached(engine, task)
     # each worker beats, meets at the board from a thread or two, and asks the roster
     allow_connections(4 * task.strategy.processes)
 
@@ -104,7 +105,7 @@ def drive(
     restarts = 0
     with counted_here(directory, task):
         while True:
-            one = drive_of(directory, lock, task, watcher, host_of(task), engine)
+            one = drive_of(directory, lock, task, watcher, host_of(task, engine), engine)
             try:
                 ending = one.run(launch, warnings, changes)
                 if ending.state != "thawed":
@@ -136,12 +137,6 @@ def launch_of_workers(directory: RunDirectory, task: Task, meeting: Meeting) -> 
         interface=task.strategy.interface,
         spares=task.strategy.spares,
     )
-
-
-def host_of(task: Task) -> str:
-    """The address of this machine that the driver listens on. Raises BadInput if it has none such."""
-    engine: Engine = task.engine
-    return address_of(task.strategy.interface) if task.strategy.interface else engine.host()
 
 
 def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, host: str, engine: Engine) -> Drive:

@@ -50,6 +50,7 @@ class HostsEngine:
     folder: str = ""  # the working directory there; empty: at the path of this one
     bring: tuple[str, ...] = ()  # folders or files here that are copied into that folder before the start
     ssh: str = "ssh"  # the client, with options of it if need be: ssh -F my_config
+    cores: tuple[int, ...] = ()  # of each machine, by number: what runs there stays on these; empty: all that it has
     pin: bool = True  # each worker stays on its own share of the cores of its machine
     max_restarts: int = 0  # times that the run is resumed by itself after the loss of a process
 
@@ -57,6 +58,8 @@ class HostsEngine:
         require_restarts(self.max_restarts)
         require_machines("hosts", self.hosts)
         require_below(self.bring)
+        if any(core < 0 for core in self.cores) or len(set(self.cores)) < len(self.cores):
+            raise SettingError(f"cores is {list(self.cores)}; accepted: numbers of cores, from 0, each once")
 
     def check(self, workers: int) -> str | None:
         """Check that machines answer, and have Volary of this version, torch, the folder, and slots for all workers."""
@@ -79,9 +82,10 @@ class HostsEngine:
         """More workers than cores on a machine."""
         warnings = []
         for (name, slots), found in zip(self._hosts, self._found(), strict=True):
-            if isinstance(found, MachineFound) and slots > found.cores:
+            usable = len(self.cores or found.cores) if isinstance(found, MachineFound) else slots
+            if slots > usable:
                 warnings.append(
-                    f"{name} has {slots} slots, and {found.cores} cores are usable there: workers take turns on them"
+                    f"{name} has {slots} slots, and {usable} cores are usable there: workers take turns on them"
                 )
         return warnings
 
@@ -118,8 +122,7 @@ class HostsEngine:
     @functools.cached_property
     def _hosts(self) -> list[tuple[str, int]]:
         """Each machine as ssh takes it, and its slots."""
-        parsed = [found for host in self.hosts if (found := _HOST.fullmatch(host))]
-        return [(re.sub(r"[][]", "", found[1]), int(found[2] or 1)) for found in parsed]
+        return [(re.sub(r"[][]", "", name), slots or 1) for name, slots in map(machine_and_slots, self.hosts)]
 
     @functools.cached_property
     def _ssh(self) -> list[str]:
@@ -150,6 +153,7 @@ class HostsEngine:
             node=node,
             folder=self._folder,
             brought_bytes=0 if brought is None else brought.tell(),
+            cores=list(self.cores),
         )
 
     def _brought(self, runs: Path) -> IO[bytes]:
@@ -189,13 +193,31 @@ class HostsEngine:
         words = dict(line.split(" ", 1) for line in answer.stdout.splitlines() if " " in line)
         return words.get("hostname", name.rpartition("@")[2])
 
-    def _found(self) -> Sequence[MachineFound | str]:
-        """Ask all machines at once what they have; a sentence says why one cannot take part."""
+    def machines(self, folders: Sequence[str]) -> list[MachineFound | str]:
+        """Ask all machines at once what they have, and which of the folders; a sentence says why one cannot be used."""
         with ThreadPoolExecutor(min(32, len(self._hosts) or 1)) as pool:
-            return list(pool.map(self._look, [name for name, _ in self._hosts]))
+            return list(pool.map(lambda host: self._look(host[0], folders), self._hosts))
 
-    def _look(self, name: str) -> MachineFound | str:
-        answer = _answer_of(self._command(name, "--look", self._folder))
+    def _found(self) -> Sequence[MachineFound | str]:
+        """The same for a run: it needs its folder there, and its cores."""
+        return [
+            found if isinstance(found, str) else self._lacks(name, found) or found
+            for (name, _), found in zip(self._hosts, self.machines([self._folder]), strict=True)
+        ]
+
+    def _lacks(self, name: str, found: MachineFound) -> str:
+        if not found.folders and not self.bring:
+            return (
+                f"{name} has no folder {self._folder}, where the session's code would be: with engine hosts "
+                "engine.folder names another one, engine.bring copies it there"
+            )
+        if missing_there := [core for core in self.cores if core not in found.cores]:
+            there = ", ".join(map(str, found.cores))
+            return f"engine.cores has {missing_there[0]}, and {name} has the cores {there}"
+        return ""
+
+    def _look(self, name: str, folders: Sequence[str]) -> MachineFound | str:
+        answer = _answer_of(self._command(name, "--look", *folders))
         try:
             found = msgspec.json.decode(answer.stdout.strip().rpartition("\n")[2], type=MachineFound)
         except msgspec.MsgspecError:
@@ -204,11 +226,6 @@ class HostsEngine:
             return f"{name} has Volary {found.volary}, and here it is {volary.__version__}: install the same"
         if not found.torch:
             return f"{name} has Volary without torch: install it there with its dependencies"
-        if not found.folder and not self.bring:
-            return (
-                f"{name} has no folder {self._folder}, where the session's code would be: with engine hosts "
-                "engine.folder names another one, engine.bring copies it there"
-            )
         return found
 
     def _why(self, name: str, answer: subprocess.CompletedProcess[str]) -> str:
@@ -216,6 +233,14 @@ class HostsEngine:
         if answer.returncode == 255:  # ssh's own
             return f"{last} (`{shlex.join([*self._ssh, name, 'true'])}` must work without a question)"
         return f"{last}; install Volary there, or name the Python that has it: engine=hosts engine.python=PATH"
+
+
+def machine_and_slots(host: str) -> tuple[str, int | None]:
+    """A machine as ssh has it, and its slots; None if they are left out. Raises SettingError for what is no machine."""
+    require_machines("hosts", (host,))
+    found = _HOST.fullmatch(host)
+    assert found is not None
+    return found[1], int(found[2]) if found[2] else None
 
 
 def require_machines(setting: str, machines: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from volary.engine._base import Handle, Launch, require_restarts
 from volary.engine.launchers import sbatch
 from volary.engine.launchers.commands import answer_of, last_line, refusal
 from volary.engine.launchers.launched import Launched, variables_for
-from volary.engine.launchers.queue import BatchJob, JobState
+from volary.engine.launchers.queue import BatchJob, ClusterJob, JobState
 from volary.engine.local import LOOPBACK
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards, is_this_machine
@@ -111,6 +111,9 @@ class SlurmEngine:
 
     def cancel(self, job: str, *, if_waiting: bool = False) -> None:
         sbatch.cancel(job, if_waiting=if_waiting)
+
+    def jobs(self) -> list[ClusterJob]:
+        return sbatch.jobs()
 
     def _options(self, count: int) -> list[str]:
         found = [f"ntasks={count}"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from volary.errors import BadInput, SettingError
-from volary.jobs.entry import Demand
+from volary.jobs.entry import Demand, MemoryFrom
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.machine.memory import IMPORTED_BYTES, WORKER_BYTES
@@ -17,13 +17,22 @@ from volary.session.values.size import Size
 RETRIES = 3
 
 
+@dataclass(frozen=True)
+class QueuedDemand:
+    """What is counted of a run. memory_from: how its memory is known. movable: as `QueueEntry` has it."""
+
+    demand: Demand
+    memory_from: MemoryFrom = "default"
+    movable: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueueRequest:
     """How a run is queued. priority: higher ones start first, and lower ones give way to them. after: runs (names in
     `runs/`, or paths) that are to finish before. cores, gpus: of this machine; default: one for each worker. memory: as
     "8gb"; default: what an earlier run of the session took, else its dry run says, else workers without a network take.
-    time: as "2h", within which it ends: it may start earlier then. retries: how often it is tried again when a worker or
-    its driver is lost. hold: it waits for release.
+    time: as "2h", within which it ends: it may start earlier then. retries: how often it is tried again when a worker
+    or its driver is lost. hold: it waits for release.
     """
 
     priority: int = 0

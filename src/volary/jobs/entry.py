@@ -11,8 +11,9 @@ from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
 
 GIB = 1 << 30
+NO_LIMIT = 1 << 62  # bytes, where a system does not say how much memory it has
 MemoryFrom = Literal["asked", "measured", "estimate", "default"]
-"""Its user said it; this run or an earlier one of its session took it; its dry run; workers without a network take it."""
+"""Its user said it, a run of its session took it, its dry run says it, or workers without a network take it."""
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -33,10 +34,23 @@ class Demand(msgspec.Struct, frozen=True):
         return self.cores <= room.cores and self.memory_bytes <= room.memory_bytes and self.gpus <= room.gpus
 
 
+class HostCapacity(msgspec.Struct, frozen=True):
+    """Another machine, on which runs are started by ssh: the cores and the memory there that the queue has.
+
+    why_not: a sentence if it cannot be used now. folders: those that are known to be there: a run needs its own.
+    """
+
+    name: str
+    cores: tuple[int, ...] = ()
+    memory_bytes: int = 0
+    why_not: str = ""
+    folders: tuple[str, ...] = ()
+
+
 class Capacity(msgspec.Struct, frozen=True):
     """A machine: the numbers of its cores and of its GPUs, and its memory.
 
-    used_gpus, used_cores: those that are used now outside of the queue.
+    used_gpus, used_cores: those that are used now outside of the queue. hosts: further machines.
     """
 
     cores: tuple[int, ...]
@@ -44,6 +58,7 @@ class Capacity(msgspec.Struct, frozen=True):
     gpus: tuple[int, ...] = ()
     used_gpus: tuple[int, ...] = ()
     used_cores: tuple[int, ...] = ()
+    hosts: tuple[HostCapacity, ...] = ()
 
     @property
     def whole(self) -> Demand:
@@ -68,10 +83,11 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """The cores and GPUs, by number, that a run was given."""
+    """The cores and GPUs, by number, that a run was given. host: on which machine; empty: this one."""
 
     cores: tuple[int, ...]
     gpus: tuple[int, ...] = ()
+    host: str = ""
 
 
 class QueueEntry(msgspec.Struct, frozen=True):
@@ -83,7 +99,8 @@ class QueueEntry(msgspec.Struct, frozen=True):
     started before one that waited longer, for a gap. boot, started_s, attempt, pid: of its newest start: of which boot
     of the machine, when since that, the run's newest attempt before, and its driver (0: none is known). overrides: of
     its settings, as it is resumed, until it has begun. asked_bytes: the memory that its user said it takes; used_bytes:
-    what it was seen to take; its demand is never less.
+    what it was seen to take; its demand is never less. memory_from: how its demand of memory is known. file: that its
+    session was read from. movable: whether it may be on another machine that the queue has.
     """
 
     run: str
@@ -110,6 +127,7 @@ class QueueEntry(msgspec.Struct, frozen=True):
     used_bytes: int = 0
     memory_from: MemoryFrom = "default"
     file: SubmittedFile | None = None
+    movable: bool = False
 
     @property
     def order(self) -> tuple[int, float]:

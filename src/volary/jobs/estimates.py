@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,6 @@ from volary.run.directory import RunDirectory
 from volary.run.machine.kept_figures import path_of
 
 LEAST_IMPORTANT = 19  # a dry run computes on what the runs leave of the cores
-END_S = 5.0
 
 
 class MemoryEstimates:
@@ -22,6 +22,7 @@ class MemoryEstimates:
     def __init__(self, environment: Callable[[str], Mapping[str, str]]) -> None:
         self._environment = environment
         self._trial: subprocess.Popen[bytes] | None = None
+        self._trial_of = ""
         self._tried = set[str]()  # keys of sessions
         self._keys: dict[str, str] = {}  # their keys by run, of those that wait
         self._kept_as: object = None
@@ -45,18 +46,20 @@ class MemoryEstimates:
 
     def close(self) -> None:
         """End the dry run that is under way."""
-        if self._trial is not None:
-            self._trial.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self._trial.wait(END_S)
+        if self._trial is not None and self._trial.poll() is None:
+            os.killpg(self._trial.pid, signal.SIGKILL)  # it writes nothing but the estimate, whole
+            self._trial.wait()
+        self._trial = None
 
     def _try_first(self, entries: Sequence[QueueEntry]) -> None:
         if self._trial is not None and self._trial.poll() is None:
-            return
-        self._trial = None
+            if self._trial_of in self._keys.values():
+                return
+            self.close()  # nobody waits any more of whom it would say something
         for entry in entries:
             if self._keys[entry.run] not in self._tried:
-                self._tried.add(self._keys[entry.run])
+                self._trial_of = self._keys[entry.run]
+                self._tried.add(self._trial_of)
                 self._try(entry)
                 return
 

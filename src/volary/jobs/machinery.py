@@ -13,12 +13,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from volary.errors import RunError, VolaryError
-from volary.jobs.entry import GIB, Capacity, MemoryFrom, QueueEntry
+from volary.jobs.entry import GIB, NO_LIMIT, Capacity, MemoryFrom, QueueEntry
 from volary.jobs.estimates import MemoryEstimates
+from volary.jobs.machines.hosts import known_hosts
+from volary.jobs.machines.unqueued import cores_outside
 from volary.jobs.memory import keep_bytes, known_bytes
 from volary.jobs.runner import How, Moment
 from volary.jobs.table import QueueTable
-from volary.jobs.unqueued import cores_outside
 from volary.monitor.digest import Follower
 from volary.run.control.stopping import ask_to_stop, asked_to_stop
 from volary.run.database.journal import Journal
@@ -35,7 +36,6 @@ from volary.run.resuming import is_resumable
 DRIVER = ["-m", "volary.driver.job"]
 LOSSES = ("WorkerLost", "ServerLost", "PeerLost")  # errors that are tried again
 ESTIMATE_EACH_S = 10.0
-NO_LIMIT = 1 << 62  # bytes, where the system does not say how much memory it has
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -71,11 +71,12 @@ class RunMachinery:
 
     def capacity(self, entries: Sequence[QueueEntry]) -> Capacity:
         found = capacity_here()
-        given = [entry.given for entry in entries if entry.given]
+        given = [entry.given for entry in entries if entry.given and not entry.given.host]
         gpus = set(found.used_gpus) - {gpu for one in given for gpu in one.gpus}
         cores = cores_outside({entry.run for entry in entries}) - {core for one in given for core in one.cores}
         used_cores = tuple(core for core in found.cores if core in cores)
-        return Capacity(found.cores, found.memory_bytes, found.gpus, tuple(gpus), used_cores)
+        hosts = known_hosts(self._table.folder)
+        return Capacity(found.cores, found.memory_bytes, found.gpus, tuple(gpus), used_cores, hosts)
 
     def ends(self, entries: Iterable[QueueEntry]) -> Mapping[str, float]:
         now_s, known = clock.running_s(), self._estimates
@@ -114,7 +115,7 @@ class RunMachinery:
             with (
                 RunLock(_lock(directory)) as lock,
                 (directory.logs / "job.log").open("ab") as log,
-                on_cores(given.cores),
+                on_cores(cores_here() if given.host else given.cores),
             ):
                 child = subprocess.Popen(
                     [entry.python, *DRIVER, entry.run, *entry.overrides],
@@ -132,7 +133,8 @@ class RunMachinery:
         return child.pid
 
     def used_bytes(self, entry: QueueEntry) -> int:
-        return (held_bytes(entry.pid) or 0) if entry.pid else 0
+        here = entry.pid and not (entry.given and entry.given.host)  # elsewhere its workers are not seen
+        return (held_bytes(entry.pid) or 0) if here else 0
 
     def keep_used(self, entry: QueueEntry, how: How) -> None:
         directory, used = RunDirectory(entry.run), entry.used_bytes

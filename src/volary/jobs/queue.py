@@ -14,8 +14,8 @@ import msgspec
 from volary.engine.launchers.queue import JobState
 from volary.errors import BadInput, RunError
 from volary.errors.raised import shown
-from volary.jobs.asked import QueueRequest
-from volary.jobs.entry import Capacity, Demand, MemoryFrom, QueueEntry
+from volary.jobs.asked import QueuedDemand, QueueRequest
+from volary.jobs.entry import Capacity, QueueEntry
 from volary.jobs.forecast import expected_starts
 from volary.jobs.machinery import RunMachinery, moment_here, newest_attempt
 from volary.jobs.schedule import decide
@@ -94,18 +94,17 @@ class LocalQueue:
         self,
         directory: RunDirectory,
         asked: QueueRequest,
-        demand: Demand,
-        memory_from: MemoryFrom,
+        admission: QueuedDemand,
         overrides: Sequence[str] = (),
         file: Path | None = None,
     ) -> QueueEntry:
-        """Queue a run whose directory stands. memory_from: how `demand.memory_bytes` is known. overrides: of its
-        settings, as it is resumed. file: that its session was read from. Raises VolaryError.
+        """Queue a run whose directory stands. overrides: of its settings, as it is resumed. file: that its session was
+        read from. Raises VolaryError.
         """
         attempt = newest_attempt(directory)
         entry = QueueEntry(
             run=str(directory.path),
-            demand=demand,
+            demand=admission.demand,
             priority=asked.priority,
             after=asked.runs_before(),
             time_s=asked.time_s,
@@ -115,8 +114,9 @@ class LocalQueue:
             folder=str(Path.cwd()),
             python=sys.executable,
             overrides=tuple(overrides),
-            asked_bytes=demand.memory_bytes if memory_from == "asked" else None,
-            memory_from=memory_from,
+            asked_bytes=None if asked.memory is None else admission.demand.memory_bytes,
+            memory_from=admission.memory_from,
+            movable=admission.movable,
             file=None if file is None else SubmittedFile.of(file),
         )
         note_job(directory, QueuedJob(LOCAL, entry.run, attempt))
@@ -190,7 +190,9 @@ class LocalQueue:
                 if entry.state == "waiting" and not is_run(Path(entry.run)):  # where no runner looks, as all are held
                     table.remove(entry.run)
             ensure_runner(table)
-            return _view(table, table.entries()).rows
+            view = _view(table, table.entries())
+            self.remarks += [host.why_not for host in view.capacity.hosts if host.why_not and view.rows]
+            return view.rows
 
     def view(self) -> QueueView | None:
         """The queue as it is: nothing is started, or taken out of it. None if no run was ever submitted here."""
@@ -244,7 +246,8 @@ def _view(table: QueueTable, entries: Sequence[QueueEntry]) -> QueueView:
         reason = decided.reasons.get(entry.run)
         if entry.state != "waiting":
             words = "saving, to give way" if entry.put_back and entry.state == "stopping" else ""
-            rows.append(QueueRow(entry, words))
+            where = f"on {entry.given.host}" if entry.given and entry.given.host else ""
+            rows.append(QueueRow(entry, "; ".join(filter(None, [where, words]))))
         else:
             starts_s, changed = starts.get(entry.run), entry.file.remark if entry.file else ""
             words = "; ".join(filter(None, [reason.words if reason else "starts now", changed]))

@@ -190,7 +190,9 @@ class QueueRunner:
             self._table.remove(entry.run)
             return
         self._table.change(entry.run, lambda now: msgspec.structs.replace(now, pid=pid))
-        self._note(f"{entry.run} started on cores {', '.join(map(str, entry.given.cores if entry.given else ()))}")
+        assert entry.given is not None
+        where = f" of {entry.given.host}" * bool(entry.given.host)
+        self._note(f"{entry.run} started on cores {', '.join(map(str, entry.given.cores))}{where}")
 
 
 def _expecting(entry: QueueEntry, size: int, how: MemoryFrom) -> QueueEntry | None:

@@ -3,18 +3,20 @@
 Priority counts first, then the place in the queue. Nobody overtakes a run that could start without them: a later one
 starts only if the earlier loses nothing by it. What runs gives way to a higher priority, as a run that is stopped after
 its step loses nothing. One that is short may fill a gap (backfilling, Lifka 1995): it ends before the earlier one can
-start by all that is known, and where that was wrong it gives way.
+start by all that is known, and where that was wrong it gives way. With several machines a run is on one of them, and
+one that waits keeps room on all where it could be.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from volary.jobs.entry import GIB, Capacity, Demand, Given, QueueEntry
+from volary.jobs.entry import Capacity, Demand, QueueEntry
+from volary.jobs.machines.rooms import MachineRoom, refusals, room_of, rooms_of
 
 
 @dataclass(frozen=True)
@@ -67,83 +69,92 @@ class _Scheduling:
         self._running = [one for one in entries if one.state == "running"]
         self._underway = [one for one in entries if one.state != "waiting"]
         self._open = {*unfinished, *(one.run for one in entries)}
-        stopping = _sum(one.demand for one in self._underway if one.state == "stopping")
-        self._free = capacity.usable - _sum(one.demand for one in self._underway)
-        self._soon = self._free + stopping  # once all that are stopping have ended, and earlier ones have started
-        self._gap_until = math.inf  # before that no run starts that waits for others to end
-        self._first_blocked = ""
+        self._rooms = rooms_of(capacity, self._underway)
         self._found = Decisions()
 
     def decided(self) -> Decisions:
         for entry in [one for one in self._running if one.held or one.cancelled]:
             self._stop(entry, "cancelled" if entry.cancelled else "held")
         for entry in self._waiting:
-            if reason := self._not_ready(entry):
+            refused = refusals(self._capacity, entry)
+            rooms = [room for name, room in self._rooms.items() if refused.get(name) == ""]
+            if reason := self._not_ready(entry, refused, rooms):
                 self._found.reasons[entry.run] = Reason(reason)
-            elif entry.demand.within(self._free) and entry.demand.within(self._soon) and self._ends_in_gap(entry):
-                self._start(entry)
+            elif (room := next((one for one in rooms if self._may_start(entry, one)), None)) is not None:
+                self._start(entry, room)
             else:
-                self._let_wait(entry)
+                self._let_wait(entry, rooms, refused)
         return self._found
 
-    def _not_ready(self, entry: QueueEntry) -> str:
+    def _not_ready(self, entry: QueueEntry, refused: Mapping[str, str], rooms: Sequence[MachineRoom]) -> str:
         if entry.held:
             return "held"
         if before := [run for run in entry.after if run in self._open]:
             return f"comes after {', '.join(map(_name, before))}"
-        return self._capacity.refusal(entry.demand)
+        return "" if rooms else "; ".join(refused.values())
 
-    def _ends_in_gap(self, entry: QueueEntry) -> bool:
-        if self._gap_until == math.inf:
-            return True
-        return entry.time_s is not None and self._now_s + entry.time_s <= self._gap_until
+    def _may_start(self, entry: QueueEntry, room: MachineRoom) -> bool:
+        ends_in_gap = entry.time_s is not None and self._now_s + entry.time_s <= room.gap_until
+        return room.fits(entry.demand) and (room.gap_until == math.inf or ends_in_gap)
 
-    def _start(self, entry: QueueEntry) -> None:
-        given = Given(
-            self._unused(self._capacity.cores, self._capacity.used_cores, "cores", entry.demand.cores),
-            self._unused(self._capacity.gpus, self._capacity.used_gpus, "gpus", entry.demand.gpus),
-        )
-        begun = msgspec.structs.replace(
-            entry, state="running", given=given, started_s=self._now_s, fills=self._gap_until < math.inf
-        )
+    def _start(self, entry: QueueEntry, room: MachineRoom) -> None:
+        fills, given = room.gap_until < math.inf, room.deal(entry.demand, self._underway)
+        begun = msgspec.structs.replace(entry, state="running", given=given, started_s=self._now_s, fills=fills)
         self._underway.append(begun)
         self._found.start.append(begun)
-        self._free, self._soon = self._free - entry.demand, self._soon - entry.demand
 
-    def _unused(self, numbers: Sequence[int], used: Sequence[int], kind: str, count: int) -> tuple[int, ...]:
-        taken = {number for one in self._underway if one.given for number in getattr(one.given, kind)}
-        return tuple(number for number in numbers if number not in taken and number not in used)[:count]
-
-    def _let_wait(self, entry: QueueEntry) -> None:
+    def _let_wait(self, entry: QueueEntry, rooms: Sequence[MachineRoom], refused: Mapping[str, str]) -> None:
         """Keep room for it, of what ends soon or of those that give way; else nobody after it may delay it."""
-        if self._gap_until < math.inf:
-            self._found.reasons[entry.run] = Reason(f"waits behind {self._first_blocked}")
+        unblocked = [room for room in rooms if room.gap_until == math.inf]
+        if not unblocked:
+            blocked_by = ", ".join(dict.fromkeys(room.blocked_by for room in rooms))
+            self._found.reasons[entry.run] = Reason(f"waits behind {blocked_by}")
             return
-        demand, lacks = entry.demand, _lacking(entry.demand, self._free)
-        victims = [] if demand.within(self._soon) else self._victims(entry)
+        words = self._lacking(entry.demand, rooms, refused)
+        if (kept := self._given_up_for(entry, unblocked)) is not None:
+            kept.soon -= entry.demand
+            self._found.reasons[entry.run] = Reason(f"waits for {words}, which others are giving up", self._now_s)
+            return
+        starts = [self._earliest(entry.demand, room) for room in unblocked]
+        for room, starts_s in zip(unblocked, starts, strict=True):
+            room.gap_until, room.blocked_by = starts_s or self._now_s, _name(entry.run)
+        known = [starts_s for starts_s in starts if starts_s is not None]
+        self._found.reasons[entry.run] = Reason(f"waits for {words}", min(known, default=None))
+
+    def _lacking(self, demand: Demand, rooms: Sequence[MachineRoom], refused: Mapping[str, str]) -> str:
+        """What there is no room for: of this machine alone where it has no other, else of each."""
+        if list(refused) == [""]:
+            return rooms[0].lacks(demand)
+        found = [f"{room.lacks(demand)} on {room.name or 'this machine'}" for room in rooms]
+        return "; ".join([" or ".join(found), *(words for name, words in refused.items() if name and words)])
+
+    def _given_up_for(self, entry: QueueEntry, rooms: Sequence[MachineRoom]) -> MachineRoom | None:
+        """The machine where others make room for it: where they do already, or where the least dear are stopped."""
+        if (soon := next((room for room in rooms if entry.demand.within(room.soon)), None)) is not None:
+            return soon
+        able = [(room, victims) for room in rooms if (victims := self._victims(entry, room))]
+        if not able:
+            return None
+        room, victims = min(able, key=lambda pair: (max(one.priority for one in pair[1]), len(pair[1])))
         for victim in victims:
             self._stop(victim, f"gives way to {_name(entry.run)}")
-        if demand.within(self._soon):
-            self._soon -= demand
-            self._found.reasons[entry.run] = Reason(f"waits for {lacks}, which others are giving up", self._now_s)
-            return
-        starts_s = self._earliest(demand)
-        self._gap_until, self._first_blocked = starts_s or self._now_s, _name(entry.run)
-        outside = len(self._capacity.used_cores) if demand.cores > self._free.cores else 0
-        words = f" ({_many(outside, 'core')} used outside of the queue)" if outside else ""
-        self._found.reasons[entry.run] = Reason(f"waits for {lacks}{words}", starts_s)
+        return room
 
     def _stop(self, entry: QueueEntry, why: str) -> None:
         self._found.stop[entry.run] = why
         self._running.remove(entry)
-        self._soon += entry.demand
+        if (room := room_of(self._rooms, entry)) is not None:
+            room.soon += entry.demand
 
-    def _victims(self, entry: QueueEntry) -> list[QueueEntry]:
-        """The entries that give way to it: of the least priority, then the youngest; none if that is not enough."""
-        able = [one for one in self._running if one.run not in self._unsaved]
+    def _on(self, room: MachineRoom) -> list[QueueEntry]:
+        return [one for one in self._running if room_of(self._rooms, one) is room]
+
+    def _victims(self, entry: QueueEntry, place: MachineRoom) -> list[QueueEntry]:
+        """The entries that give way to it there: of the least priority, then the youngest; none if not enough."""
+        able = [one for one in self._on(place) if one.run not in self._unsaved]
         able = [one for one in able if one.priority < entry.priority or (one.fills and one.order > entry.order)]
         able.sort(key=lambda one: (one.priority, -one.started_s, -one.place))
-        room, chosen = self._soon, []
+        room, chosen = place.soon, []
         for one in able:
             if entry.demand.within(room):
                 break
@@ -157,10 +168,10 @@ class _Scheduling:
                 chosen.remove(one)
         return chosen
 
-    def _earliest(self, demand: Demand) -> float | None:
-        """When there will be room for it, as those that run end; None if that is not known."""
-        room = self._soon
-        for end, one in sorted(((self._end(one), one) for one in self._running), key=lambda pair: pair[0]):
+    def _earliest(self, demand: Demand, place: MachineRoom) -> float | None:
+        """When there will be room for it there, as those that run end; None if that is not known."""
+        room = place.soon
+        for end, one in sorted(((self._end(one), one) for one in self._on(place)), key=lambda pair: pair[0]):
             room += one.demand
             if demand.within(room):
                 return None if end == math.inf else max(end, self._now_s)
@@ -169,25 +180,6 @@ class _Scheduling:
     def _end(self, entry: QueueEntry) -> float:
         own = math.inf if entry.time_s is None else entry.started_s + entry.time_s
         return self._ends.get(entry.run, own)
-
-
-def _sum(demands: Iterable[Demand]) -> Demand:
-    return sum(demands, Demand(0))
-
-
-def _lacking(demand: Demand, room: Demand) -> str:
-    """Say for which part of the demand there is no room: `2 of 4 cores`; where there is room for all of it, all."""
-    found = []
-    for count, free, noun in ((demand.cores, room.cores, "core"), (demand.gpus, room.gpus, "GPU")):
-        if count > free:
-            found.append(f"{count - free} of {_many(count, noun)}" if free > 0 else _many(count, noun))
-    if demand.memory_bytes > room.memory_bytes:
-        found.append(f"{demand.memory_bytes / GIB:.1f} GiB of memory")
-    return " and ".join(found) or "its turn"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count > 1)}"
 
 
 def _name(run: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from volary.errors import RunError, VolaryError
 from volary.jobs.entry import QueueEntry
 from volary.jobs.machinery import RunMachinery
+from volary.jobs.machines.hosts import known_hosts
 from volary.jobs.runner import QueueRunner
 from volary.jobs.table import QueueTable
 from volary.run.lock import RunLock
@@ -77,16 +78,25 @@ def _carry_out(folder: Path, lock: RunLock) -> None:
 
 def _until_idle(table: QueueTable, lock: RunLock) -> bool:
     """Carry it out until nobody runs and nobody can start, or its file has been replaced; whether it was the former."""
+    from volary.jobs.machines.host_watch import HostWatch  # not for those who only start a runner
+
     with closing(RunMachinery(table)) as machinery:
-        runner = QueueRunner(table, machinery, _note)
+        runner, hosts = QueueRunner(table, machinery, _note), HostWatch(table.folder)
         while table.is_current():
-            version = table.version()
+            version, known = table.version(), known_hosts(table.folder)
             runner.look()
+            if table.is_idle():
+                machinery.close()  # nothing of it outlives the lock
             if table.left_idle(lock.release):
                 return True
-            entries = [one for one in table.entries() if one.state != "waiting"]
+            entries = table.entries()
+            if problem := hosts.ask({one.folder for one in entries if one.movable}):
+                _note(problem)
+            entries = [one for one in entries if one.state != "waiting"]
             until = time.monotonic() + _next_look_s(entries, machinery.moment().now_s)
-            while time.monotonic() < until and version == table.version() and all(map(machinery.is_alive, entries)):
+            while time.monotonic() < until and version == table.version() and known == known_hosts(table.folder):
+                if not all(map(machinery.is_alive, entries)):
+                    break
                 time.sleep(LOOK_S)
     return False
 

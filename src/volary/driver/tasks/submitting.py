@@ -11,15 +11,19 @@ from msgspec.structs import replace
 from volary.driver.queued import queue_of, submit
 from volary.driver.tasks.checks import check, check_place
 from volary.driver.tasks.task import Task, create
+from volary.engine.hosts import machine_and_slots
 from volary.engine.local import LocalEngine
 from volary.errors import BadInput, VolaryError
-from volary.jobs.asked import QueueRequest
+from volary.jobs.asked import QueuedDemand, QueueRequest
 from volary.jobs.entry import Demand, MemoryFrom, entry_of
 from volary.jobs.machinery import capacity_here
+from volary.jobs.machines.hosts import known_hosts
+from volary.jobs.machines.rooms import never_on
+from volary.jobs.machines.unqueued import counted
 from volary.jobs.memory import KnownMemory, session_key
 from volary.jobs.queue import LocalQueue
-from volary.jobs.settings import queues_all_runs
-from volary.jobs.unqueued import counted
+from volary.jobs.settings import queue_settings, queues_all_runs
+from volary.jobs.table import queue_folder
 from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk
 from volary.run.machine.cores import cores_here, share_of
@@ -68,22 +72,21 @@ def put_into_queue(
     Raises BadInput if that cannot be.
     """
     asked = asked or QueueRequest()
-    demand, memory_from = _demand(task, asked)
+    admission = _admission(task, asked)
     if (queue := queue_of(task.engine)) is None:
-        LocalQueue().submit(directory, asked, demand, memory_from, overrides, file)
+        LocalQueue().submit(directory, asked, admission, overrides, file)
     else:
         submit(directory, queue, task.strategy.workers, overrides)
 
 
-def _demand(task: Task, asked: QueueRequest) -> tuple[Demand, MemoryFrom]:
-    """The run's demand on this machine, and how its memory is known.
-
-    Raises BadInput if the machine has less, or if the engine's own queue takes none.
+def _admission(task: Task, asked: QueueRequest) -> QueuedDemand:
+    """The run's demand, and how it is counted. Raises BadInput if no machine has that, or if the engine's own queue
+    takes none.
     """
     if queue_of(task.engine) is not None:
         if asked != QueueRequest():
             raise BadInput("the engine has a queue of its own, which takes none of these; accepted: settings of engine")
-        return Demand(), "default"
+        return QueuedDemand(Demand())
     here = capacity_here()
     workers = task.strategy.workers if isinstance(task.engine, LocalEngine) else 1  # else they are elsewhere
     on_gpus = _is_on_gpus(task, workers, len(here.gpus))
@@ -93,9 +96,19 @@ def _demand(task: Task, asked: QueueRequest) -> tuple[Demand, MemoryFrom]:
     if asked.memory is None and known is not None:
         memory_bytes, memory_from = known
         demand = replace(demand, memory_bytes=memory_bytes)
-    if refusal := here.refusal(demand):
-        raise BadInput(f"the run {refusal}; accepted: what this machine has")
-    return demand, memory_from
+    movable = isinstance(task.engine, LocalEngine) and not demand.gpus and not on_gpus
+    refusals = [here.refusal(demand), *_refusals_elsewhere(demand)] if movable else [here.refusal(demand)]
+    if all(refusals):
+        machines = "this machine has" if len(refusals) == 1 else "one of the machines has"
+        raise BadInput(f"the run {'; '.join(refusals)}; accepted: what {machines}")
+    return QueuedDemand(demand, memory_from, movable)
+
+
+def _refusals_elsewhere(demand: Demand) -> list[str]:
+    """Why the hosts of the queue never take such a run; one that was not asked yet, or is not reached, may do."""
+    known = {host.name: host for host in known_hosts(queue_folder())}
+    hosts = [known.get(machine_and_slots(host)[0]) for host in queue_settings().hosts]
+    return ["" if host is None or host.why_not else never_on(host, demand) for host in hosts]
 
 
 def remarks_of_queue(directory: RunDirectory) -> list[str]:

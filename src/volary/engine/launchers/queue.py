@@ -31,6 +31,15 @@ class JobState:
     words: str
 
 
+@dataclass(frozen=True)
+class ClusterJob:
+    """A run's job in a cluster's queue. batch: the file that was submitted. number: as the queue has it."""
+
+    batch: Path
+    number: str
+    state: JobState
+
+
 class JobQueue(Protocol):
     """A queue in which runs are: a cluster's, or this machine's."""
 
@@ -61,4 +70,8 @@ class Queue(JobQueue, Protocol):
 
     def submit(self, file: Path) -> str:
         """Submit the file; the job's number. Raises BadInput with the queue's reason if it does not take it."""
+        ...
+
+    def jobs(self) -> list[ClusterJob]:
+        """This user's jobs that wait or run, runs or not; none where there is no such queue, or it does not answer."""
         ...

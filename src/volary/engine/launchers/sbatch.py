@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from volary.engine.launchers.commands import answer_of, last_line
-from volary.engine.launchers.queue import BatchJob, JobState
+from volary.engine.launchers.queue import BatchJob, ClusterJob, JobState
 from volary.errors import BadInput
 
 NOTICE_S = 60  # before its time is over Slurm tells the driver, which saves and ends
@@ -51,13 +52,26 @@ def look(job: str) -> JobState | None:
     if answer.returncode and "invalid job id" not in answer.stderr.lower():
         return None
     state, _, reason = answer.stdout.strip().partition(" ")
-    words = f"{state} ({reason})" if reason not in ("", "None") else state or "unknown to Slurm by now"
-    return JobState(state in _WAITS, state not in _WAITS | _GOES_ON, words)
+    return _state(state, reason)
+
+
+def jobs() -> list[ClusterJob]:
+    """This user's jobs; none if there is no Slurm here, or the controller does not answer now."""
+    if shutil.which("squeue") is None:
+        return []
+    answer = answer_of(["squeue", "--me", "--noheader", "--format=%i|%T|%r|%o"])
+    rows = [line.split("|", 3) for line in answer.stdout.splitlines() if line.count("|") >= 3]
+    return [ClusterJob(Path(batch), number, _state(state, reason)) for number, state, reason, batch in rows]
 
 
 def cancel(job: str, *, if_waiting: bool = False) -> None:
     """End a job; with `if_waiting` only one that has not started."""
     answer_of(["scancel", "--quiet", *(["--state=PENDING"] if if_waiting else []), job])
+
+
+def _state(state: str, reason: str) -> JobState:
+    words = f"{state} ({reason})" if reason not in ("", "None") else state or "unknown to Slurm by now"
+    return JobState(state in _WAITS, state not in _WAITS | _GOES_ON, words)
 
 
 def _quoted(option: str) -> str:

@@ -14,7 +14,8 @@ class RemoteLaunch(Struct, frozen=True, kw_only=True):
 
     numbers: theirs; of workers their ranks. world_size: how many there are, on all machines. node: this machine's
     number. folder: where they run. brought_bytes: so many bytes of a tar archive follow, to be unpacked there.
-    launcher: if there is one, the command of the process that starts all of them.
+    launcher: if there is one, the command of the process that starts all of them. cores: those of the machine on which
+    they stay; empty: all.
     """
 
     role: Role
@@ -26,6 +27,7 @@ class RemoteLaunch(Struct, frozen=True, kw_only=True):
     folder: str
     brought_bytes: int = 0
     launcher: list[str] = []
+    cores: list[int] = []
 
     def commands(self) -> dict[int, tuple[list[str], dict[str, str]]]:
         """The commands to start here, by number, each with the environment variables of its place."""
@@ -65,9 +67,12 @@ class RemoteExited(Struct, frozen=True, tag=True):
 
 
 class MachineFound(Struct, frozen=True, tag=True):
-    """A machine's report. volary: its version. torch: whether it could be imported. folder: whether it is there."""
+    """A machine's report. volary: its version. torch: whether it could be imported. cores: the numbers of those that
+    can be used. memory_bytes: that processes can have; None: not known. folders: those asked for that are there.
+    """
 
     volary: str
     torch: bool
-    cores: int
-    folder: bool
+    cores: list[int]
+    memory_bytes: int | None
+    folders: list[str]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from volary.jobs.machinery import NO_LIMIT
+from volary.jobs.entry import NO_LIMIT
 from volary.jobs.queue import LocalQueue, QueueRow
 from volary.page.overview.folder import Folder
 
@@ -16,7 +16,8 @@ GUESS_S = 10.0  # to which a guess is rounded: the page is drawn anew when it ch
 class QueuedRun(msgspec.Struct, frozen=True):
     """A run of the queue. id: its name in the page's folder; None if it is in another one: the page leaves it alone.
 
-    cores, gpus: how many it takes; given_cores, given_gpus: their numbers, once it has them. starts_in_s: a guess.
+    cores, gpus: how many it takes; given_cores, given_gpus: their numbers, once it has them on this machine.
+    starts_in_s: a guess.
     """
 
     id: str | None
@@ -80,7 +81,7 @@ def _queued(row: QueueRow, folder: Folder) -> QueuedRun:
         cores=entry.demand.cores,
         gpus=entry.demand.gpus,
         memory_bytes=entry.demand.memory_bytes,
-        given_cores=given.cores if given else (),
+        given_cores=given.cores if given and not given.host else (),
         given_gpus=given.gpus if given else (),
         reason=row.reason,
         starts_in_s=None if starts_s is None else GUESS_S * round(starts_s / GUESS_S),
