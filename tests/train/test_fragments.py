@@ -257,3 +257,24 @@ def test_what_does_not_go_together_is_refused(settings, sentence):
     with pytest.raises((SessionError, SettingError)) as refused:
         streaming({"name": "local", "period": 4, **settings}, {"workers": 2})
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sentence"),
+    [
+        (
+            {"exchange": "server"},
+            "strategy.consistency.fragments: is 2, and with exchange=server workers send to servers alone; accepted: "
+            "exchange=allreduce, or fragments=1",
+        ),
+        (
+            {"partition": {"name": "mesh", "axes": {"data": 2, "tensor": 2}}},
+            "and with consistency.fragments=2 each worker updates all parameters; accepted: fragments=1, or partition=",
+        ),
+        ({"codec": "auto"}, "and with consistency.fragments=2 what travels is planned once; accepted: a codec that"),
+    ],
+)
+def test_what_fragments_do_not_go_with_names_them(strategy, sentence):
+    with pytest.raises((SessionError, SettingError)) as refused:
+        streaming({"name": "local", "period": 4, "fragments": 2}, {"workers": 4, **strategy})
+    assert sentence in str(refused.value)

@@ -71,7 +71,11 @@ def test_two_workers_learn_in_rounds_that_wait_for_one(workers):
             {"consistency": {"quorum": 1, "fragments": 2}},
             "quorum: is 1, which is of servers, and fragments is 2, of all-reduce",
         ),
-        ({"consistency": {"quorum": 1}, "exchange": "allreduce"}, "consistency: is local, and with exchange=allreduce"),
+        (
+            {"consistency": {"quorum": 1}, "exchange": "allreduce"},
+            "strategy.consistency.quorum: is 1, and with exchange=allreduce every worker has all parameters, as of one "
+            "step; accepted: exchange=server, or quorum=null",
+        ),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(strategy, sentence):

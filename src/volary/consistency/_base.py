@@ -100,6 +100,11 @@ class Consistency:
         return True
 
     @property
+    def deciding(self) -> str:
+        """The setting for which the model needs something that it does not need without it; empty: there is none."""
+        return ""
+
+    @property
     def fragments(self) -> int:
         """In how many fragments, one after the other, differences leave."""
         return 1

@@ -66,6 +66,11 @@ class LocalSgd(Consistency):
 
     elastic = steals = in_turn = needs_server
 
+    @property
+    def deciding(self) -> str:
+        """Servers take means with a quorum; workers exchange fragments."""
+        return "quorum" if self.quorum is not None else "fragments" if self.fragments > 1 else ""
+
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
         """A mean of all, or of a quorum. Raises SettingError if that is above `workers`."""
         if self.quorum is None:

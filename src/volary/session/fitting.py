@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from volary.errors import SettingError
@@ -88,10 +88,11 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
     pushes = strategy.consistency.pushes.value
     apart = pushes == "difference" and strategy.consistency.equal and strategy.partition.local_steps
     if strategy.partition.needs and pushes != "gradient" and not apart:
-        name = CONSISTENCY.name_of(type(strategy.consistency))
+        setting, value, without = _deciding(strategy.consistency)
+        instead = without if without and strategy.partition.local_steps else "consistency=bsp"
         raise SettingError(
-            f"partition is {partition}, and with consistency={name} each worker updates all parameters; accepted: "
-            "consistency=bsp, or partition=data"
+            f"partition is {partition}, and with {setting}={value} each worker updates all parameters; accepted: "
+            f"{instead}, or partition=data"
         )
     if strategy.recover == "memory":
         yield from _of_recovery(strategy)
@@ -180,8 +181,9 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
     name = CONSISTENCY.name_of(type(consistency))
     if consistency.threads != 1:
         _fit_threads(strategy)
+    setting, value, without = _deciding(consistency)
     if consistency.needs_server:
-        yield Need("consistency", name, "versions", "exchange=server, or consistency=bsp")
+        yield Need(setting, value, "versions", f"exchange=server, or {without or 'consistency=bsp'}")
     try:
         consistency.pull(strategy.workers)
     except SettingError as error:
@@ -200,7 +202,7 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
             "exchange.behind workers wait for these; accepted: behind=true, or eager=false"
         )
     if consistency.pull(strategy.workers) is None:  # servers can keep a centre
-        yield Need("consistency", name, "peers", "exchange=allreduce")
+        yield Need(setting, value, "peers", f"exchange=allreduce, or {without}" if without else "exchange=allreduce")
     if consistency.pushes.value == "parameters":
         yield Need("consistency", name, "wire", "exchange.route=auto")
         if not codec.exact:
@@ -210,9 +212,17 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
             )
     elif not codec.needs_gradients and (codec.chooses or codec.at(0) != codec):
         raise SettingError(
-            f"codec is {codec.name}, which changes while the run trains, and with consistency={name} what travels is "
+            f"codec is {codec.name}, which changes while the run trains, and with {setting}={value} what travels is "
             "planned once; accepted: a codec that stays, without warm_up_samples"
         )
+
+
+def _deciding(consistency: Any) -> tuple[str, str, str]:
+    """What decides what the model needs: a setting, its value, and what is accepted instead; empty: another model."""
+    if not (name := consistency.deciding):
+        return "consistency", CONSISTENCY.name_of(type(consistency)), ""
+    (usual,) = (one.default for one in fields(consistency) if one.name == name)
+    return f"consistency.{name}", str(getattr(consistency, name)), f"{name}={'null' if usual is None else usual}"
 
 
 def _fit_threads(strategy: Strategy) -> None:

@@ -307,7 +307,8 @@ class Strategy:
         if not vars(self).get("_unasked"):
             return []
         exchange = plain_settings(self)["exchange"]
-        return [f"strategy.consistency needs versions of the parameters: strategy.exchange is {flow(exchange)}"]
+        needs = ".".join(filter(None, ("strategy.consistency", self.consistency.deciding)))
+        return [f"{needs} needs versions of the parameters: strategy.exchange is {flow(exchange)}"]
 
     def _check_counts(self) -> None:
         """Whether there are enough servers and workers."""
