@@ -156,7 +156,7 @@ def test_a_few_lines_that_mean_billions_of_values_are_refused(write):
         ("lr=0.1", "command line: lr: unknown; did you mean optimizer.lr=0.1?"),
         ("epochs=3", "command line: epochs: unknown; did you mean train.epochs=3?"),
         ("every=2 epochs", "command line: every: unknown; did you mean evaluate.every=2 epochs or "
-         "checkpoint.every=2 epochs?"),
+         "evaluate.text.every=2 epochs or checkpoint.every=2 epochs?"),
         ("data.size=16", "command line: data.size: unknown; did you mean data.source.size=16?"),
         ("optimizer.lr=1e400", "command line: optimizer.lr: is inf; accepted: a finite number"),
         (
