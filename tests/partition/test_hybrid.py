@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as some
 from torch import nn
 
 from _workers import joined
+from partition._by_hand import ReadByHand
 from partition._cut import assert_same, blocks
 from train._training import Quick, Trained, looked_at, made, session, trained
 from train.test_equal_workers import RULES
@@ -26,6 +28,7 @@ from volary.partition.cutting.hybrid_layer import portions
 from volary.session import Session
 
 FEW = {"steps": 8}
+WITHIN = f"{Path(__file__).with_name('_by_hand.py')}:Within"
 
 
 def hybrid(scheme: int, *layers: str) -> dict[str, Any]:
@@ -249,6 +252,31 @@ def test_a_frozen_layer_that_is_cut_takes_no_updates_once_a_sub_batch():
     layers[1].bias.requires_grad_(False)
     with pytest.raises(SettingError, match=r"updates is sub_batch, and 1.bias is frozen, of a layer that is cut"):
         ROOM.load("hybrid")(scheme=2, updates="sub_batch").part(layers, 0, 2)
+
+
+def test_a_weight_that_is_read_by_hand_is_refused_before_training_with_updates_once_a_sub_batch_too():
+    once = ROOM.load("hybrid")(scheme=2, updates="sub_batch")
+    network = nn.Sequential(nn.Linear(6, 6), ReadByHand())
+    with pytest.raises(
+        SettingError,
+        match=r"uses 1.last.weight outside of 1.last, and with partition=hybrid a worker has a part of it; "
+        r"accepted: strategy.partition.layers without 1.last, or partition=data",
+    ):
+        once.part(network, 0, 2)
+    replace(once, layers=["0"]).part(network, 0, 2)
+
+
+def read_by_hand(rank: int, world_size: int) -> str:
+    once = {"partition": {"name": "hybrid", "scheme": 3, "updates": "sub_batch"}}
+    points = {"name": session("Exact").data.source.reference}
+    with pytest.raises(SettingError) as found:
+        trained(rank, world_size, of({"name": WITHIN}, points, RULES["sgd"], once), disk=Quick())
+    return str(found.value)
+
+
+def test_a_weight_that_is_read_by_hand_where_the_code_is_not_followed_is_found_with_the_first_sub_batch(workers):
+    for said in workers(2, read_by_hand):
+        assert said.startswith("the network's forward uses 1.last.weight outside of 1.last, and with partition=hybrid")
 
 
 def test_a_network_without_fully_connected_layers_is_refused():

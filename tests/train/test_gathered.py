@@ -10,6 +10,7 @@ import pytest
 from train._training import Quick, Trained, made, started, trained
 from train.test_equal_workers import RULES, assert_as_alone
 from train.test_sharded import FORTY, LEVEL_3, sharded
+from volary.errors import SettingError
 from volary.exchange.gathering import units
 from volary.session import Session
 from volary.train.loop import train
@@ -71,6 +72,19 @@ def test_at_most_two_gathers_and_the_sums_travel_and_what_is_freed_takes_no_memo
     for sent, gone in workers(world_size, sent_and_left):
         assert 1.5 * once < sent <= 3.01 * once, "votes and requests are small"
         assert gone
+
+
+def read_unseen(rank: int, world_size: int) -> str:
+    in_small_units()
+    with pytest.raises(SettingError) as found:
+        trained(rank, world_size, sharded("Keeping", partition=LEVEL_3), disk=Quick())
+    return str(found.value)
+
+
+def test_a_weight_that_a_forward_has_kept_a_reference_of_is_refused_by_name_and_not_read_as_it_happens_to_be(workers):
+    for said in workers(2, read_unseen):
+        assert said.startswith("the network's forward uses layers.0.weight, of which it keeps a reference outside of")
+        assert said.endswith("accepted: layers.0.weight at each use, or partition.level=2")
 
 
 def train_all(rank: int, world_size: int) -> dict[str, Trained]:

@@ -88,8 +88,8 @@ class Hybrid(Partition):
         )
         if self.updates == "batch":
             return part
-        learn = SubBatches(module, list(names), self.scheme).learn
-        return replace(part, learn=learn, at_once="layers that are cut are updated while a batch passes")
+        own, why = SubBatches(module, list(names), self.scheme), "layers that are cut are updated while a batch passes"
+        return replace(part, join=partial(own.join, part.join), learn=own.learn, at_once=why)
 
 
 PARTITION = Hybrid

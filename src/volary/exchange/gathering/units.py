@@ -55,6 +55,10 @@ class Unit:
         """All its memory, (bytes,) of uint8."""
         return self._memory.values
 
+    def name_at(self, address: int) -> str:
+        """The name of the parameter of which a value is at this address of its memory."""
+        return next(name for name, one in reversed(self.named) if one.data_ptr() <= address)
+
     def free(self) -> None:
         """Return the memory of what others own to the system."""
         self.state = "absent"

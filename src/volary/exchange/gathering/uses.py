@@ -1,7 +1,8 @@
 """Sees when the parameters of a network are used: read in a forward, and needed again by a step of backward.
 
 In a forward a parameter is read through its module, and used until the module whose forward read it returns: or, if it
-returns the parameter itself, until that one's caller does. Autograd keeps what its steps will need again; for what lies
+returns the parameter itself, until that one's caller does. Code that has kept a parameter elsewhere reads it unseen,
+when it may not be here: that is refused. Autograd keeps what its steps will need again; for what lies
 in a unit's memory it asks here, and has it until its next step asks. What is read within backward, where activations
 are computed anew, is used until all gradients of its unit are there.
 """
@@ -16,7 +17,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from volary.errors import SettingError
 from volary.exchange.gradients.accumulation_hooks import before_bucket
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.gradients.plain_layers import only_looks
@@ -53,6 +56,7 @@ class ParameterUses:
         self._needed: set[Unit] = set()  # by it
         self._missing: dict[Unit, set[int]] = {}  # read within backward, until these parameters have their gradients
         self._saving: saved_tensors_hooks | None = None
+        self._looking: _Looking | None = _Looking(self._seen)  # at the first forward
         self._hooks: list[RemovableHandle] = []
         for part in module.modules():
             self._hooks.append(part.register_forward_pre_hook(_Hook(self._enter)))
@@ -97,6 +101,8 @@ class ParameterUses:
         self._gathered.use(unit, phase)
 
     def _enter(self, *_: Any) -> None:
+        if not self._frames and self._looking is not None:
+            self._looking.__enter__()
         if not self._frames and torch.is_grad_enabled() and not _in_backward():
             self._saving = saved_tensors_hooks(self._pack, self._unpack)
             self._saving.__enter__()
@@ -107,6 +113,9 @@ class ParameterUses:
         if not self._frames and self._saving is not None:
             self._saving.__exit__()
             self._saving = None
+        if not self._frames and self._looking is not None:
+            self._looking.__exit__(None, None, None)
+            self._looking = None
         for unit in read & set(self._in(output)) if read else ():
             read.remove(unit)
             if self._frames:
@@ -128,8 +137,20 @@ class ParameterUses:
         return self._at.get(tensor.untyped_storage().data_ptr())
 
     def _pack(self, tensor: Tensor) -> Any:
-        unit = self._unit_of(tensor)
+        unit = self._seen(tensor)
         return tensor if unit is None else (unit, tensor)
+
+    def _seen(self, tensor: Tensor) -> Unit | None:
+        """The unit in whose memory this is, which a forward reads. Raises SettingError if nobody saw it come here."""
+        unit = self._unit_of(tensor)
+        if unit is not None and not unit.pins:
+            layer, _, parameter = unit.name_at(tensor.data_ptr()).rpartition(".")
+            raise SettingError(
+                f"the network's forward uses {layer}.{parameter}, of which it keeps a reference outside of {layer}, and "
+                "with partition.level=3 a worker has it only while it is read through its layer; accepted: "
+                f"{layer}.{parameter} at each use, or partition.level=2"
+            )
+        return unit
 
     def _unpack(self, packed: Any) -> Tensor:
         if isinstance(packed, Tensor):
@@ -152,6 +173,21 @@ class ParameterUses:
             if not missing:
                 del self._missing[unit]
                 self._gathered.go(unit)
+
+
+class _Looking(TorchDispatchMode):
+    """Shows `look` each tensor that a function is given."""
+
+    def __init__(self, look: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self._look = look
+
+    def __torch_dispatch__(self, function: Any, _types: Any, given: Any = (), named: Any = None) -> Any:
+        """Call the function."""
+        for one in pytree.tree_leaves((given, named)):
+            if isinstance(one, Tensor):
+                self._look(one)
+        return function(*given, **(named or {}))
 
 
 class _Hook:

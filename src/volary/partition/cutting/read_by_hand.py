@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from volary.errors import SettingError
 
@@ -18,6 +19,10 @@ class NetworkForward:
 
     def __init__(self, module: nn.Module, partition: str, accepted: str) -> None:
         self._partition, self._accepted, self._depth = partition, accepted, 0
+        self.follow(module)
+
+    def follow(self, module: nn.Module) -> None:
+        """A forward of `module` is one of the network, too."""
         module.register_forward_pre_hook(self._begin)
         module.register_forward_hook(self._end, always_call=True)
 
@@ -28,17 +33,31 @@ class NetworkForward:
 
     def refuse(self, layer: str, parameter: str) -> None:
         """Raise SettingError: the network's code has used the parameter of that layer."""
-        raise SettingError(
-            f"the network's forward uses {layer}.{parameter} outside of {layer}, and with partition={self._partition} "
-            f"a worker has a part of it; accepted: strategy.partition.{self._accepted} without {layer}, or "
-            "partition=data"
-        )
+        raise SettingError(_sentence(layer, parameter, self._partition, self._accepted))
 
     def _begin(self, *_: Any) -> None:
         self._depth += 1
 
     def _end(self, *_: Any) -> None:
         self._depth -= 1
+
+
+def refuse_reads(nodes: Iterable[fx.Node], cut: Collection[str], partition: str, accepted: str) -> None:
+    """Raise SettingError if one of these nodes of a network's graph reads a parameter in `cut`, by name, by hand.
+
+    partition, accepted: as of `NetworkForward`.
+    """
+    for node in nodes:
+        if node.op == "get_attr" and str(node.target) in cut:
+            layer, _, parameter = str(node.target).rpartition(".")
+            raise SettingError(_sentence(layer, parameter, partition, accepted))
+
+
+def _sentence(layer: str, parameter: str, partition: str, accepted: str) -> str:
+    return (
+        f"the network's forward uses {layer}.{parameter} outside of {layer}, and with partition={partition} a worker has "
+        f"a part of it; accepted: strategy.partition.{accepted} without {layer}, or partition=data"
+    )
 
 
 class HeldInPart(nn.Module):

@@ -7,7 +7,7 @@ updated, before the next one. A sub-batch is one worker's samples (scheme 2), or
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,9 +18,11 @@ from volary.errors import SettingError
 from volary.naming import named_modules
 from volary.partition.cutting.hybrid_layer import END, HybridLinear
 from volary.partition.cutting.hybrid_network import take_part
+from volary.partition.cutting.read_by_hand import refuse_reads
 from volary.partition.pipelining.chain import chain_of
 
 if TYPE_CHECKING:
+    from volary.comm.groups.group import Group
     from volary.comm.groups.layer_group import LayerGroup
     from volary.partition._base import Passes
     from volary.partition.cutting.hybrid_layer import Calls
@@ -42,9 +44,17 @@ class SubBatches:
                 "it, or updates=batch"
             )
         chain = chain_of(module, "hybrid with updates=sub_batch")
-        first = next(at for at, link in enumerate(chain.links) if set(link.layers) & set(names))
+        nodes = (node for link in chain.links for node in link.nodes)
+        refuse_reads(nodes, set(self._cut.values()), "hybrid", "layers")
+        first = next(at for at, link in enumerate(chain.links) if any(map(link.has, names)))
         self._before = chain.part(0, first) if first else None
         self._behind = chain.part(first, len(chain.links))
+
+    def join(self, cut: Callable[[Group], LayerGroup], group: Group) -> LayerGroup:
+        """See `volary.partition._base.Part`. cut: leaves this rank with its outputs of the layers."""
+        joined = cut(group)
+        self._first.within.follow(self._behind)  # which runs in place of the network
+        return joined
 
     def learn(self, passes: Passes) -> bool:
         """See `volary.partition._base.Part`. A collective call of the ranks that hold the parts."""
@@ -112,10 +122,14 @@ class SubBatches:
         return _gradients(take_part(self._module, self._names), list(self._cut), None)
 
     @property
-    def _calls(self) -> Calls:
+    def _first(self) -> HybridLinear:
         layer = dict(named_modules(self._module))[self._names[0]]
         assert isinstance(layer, HybridLinear), "the ranks have joined"
-        return layer.calls
+        return layer
+
+    @property
+    def _calls(self) -> Calls:
+        return self._first.calls
 
     @property
     def _group(self) -> LayerGroup:

@@ -34,6 +34,10 @@ class ChainLink:
     nodes: Sequence[fx.Node]
     gives: fx.Node
 
+    def has(self, layer: str) -> bool:
+        """Whether it has the layer with this name, by itself or within one of its own."""
+        return any(layer == one or layer.startswith(f"{one}.") for one in self.layers)
+
 
 @dataclass(frozen=True)
 class Chain:
