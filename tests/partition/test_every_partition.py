@@ -19,7 +19,7 @@ from volary.session.spec import Session
 from volary.sharding.ranges import Range
 
 RANKS = 3
-NEEDED = {"mesh": {"axes": {"data": 1, "tensor": RANKS}}}
+NEEDED: dict[str, Any] = {"branches": {"on": {"0": [0], "2": [1, 2]}}, "mesh": {"axes": {"data": 1, "tensor": RANKS}}}
 
 
 def network() -> nn.Sequential:
@@ -101,6 +101,7 @@ def test_a_batch_has_a_sample_for_each_share_and_not_for_each_worker(name, fewes
     [
         ("hybrid", {"scheme": 2, "updates": "sub_batch"}, False),
         ("mesh", {"axes": {"data": 2, "sharded": 2}}, False),
+        ("branches", {"on": {"0": [0]}}, False),
         *((name, {}, True) for name in ("tensor", "hybrid", "pipeline")),
     ],
 )

@@ -23,6 +23,7 @@ INSIDE: dict[str, Any] = {
     "tensor": 2,
     "pipeline": {"workers": 2, "micro_batches": 2},
     "hybrid": {"workers": 2, "scheme": 3},
+    "branches": {"workers": 2, "on": {"layers.2": [0], "layers.4": [1]}},
     "sharded": {"workers": 2, "level": 3},
 }
 
@@ -71,7 +72,7 @@ def test_replicas_that_groups_hold_equal_one_device(workers, name, tmp_path, mon
             assert_part(found[inside], alone, sessions(mesh(inside))[name], rank, f"{inside}, rank {rank}:")
 
 
-LOCALLY = ("tensor", "pipeline")  # inside of groups that take local steps
+LOCALLY = ("tensor", "pipeline", "branches")  # inside of groups that take local steps
 LOCAL = {"consistency": {"name": "local", "period": 2, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}}}
 
 
@@ -143,7 +144,12 @@ def test_groups_that_take_local_steps_equal_workers_that_do(workers, inside):
     ("workers_wanted", "axes", "said"),
     [
         (3, {"data": 2, "tensor": 2}, r"axes.*\{data: 2, tensor: 2\}, which is 4 workers, and workers is 3; accepted"),
-        (4, {"data": 2, "mesh": 2}, "names 'mesh'; accepted: data, and one of tensor, pipeline, hybrid, sharded, each"),
+        (
+            4,
+            {"data": 2, "mesh": 2},
+            "names 'mesh'; accepted: data, and one of tensor, pipeline, hybrid, branches, sharded",
+        ),
+        (4, {"data": 2, "branches": 2}, "gives branches no on; accepted: branches: {workers: 2, on: ...}"),
         (8, {"data": 2, "pipeline": 2, "tensor": 2}, "names pipeline and tensor; accepted: data, and one of"),
         (4, {"data": 2, "tensor": 0}, "gives tensor 0 workers; accepted: a whole number from 1"),
         (4, {"data": 2, "tensor": {"workers": 2, "scheme": 1}}, "gives tensor the setting 'scheme'; accepted: workers"),

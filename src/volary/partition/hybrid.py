@@ -77,11 +77,13 @@ class Hybrid(Partition):
         whole = {block.name for block in cut}
         keepers = {Range(name, 0, size): range(ranks) for name, size in sizes.items() if name not in whole}
         holdings = Holdings(rank, mesh, keepers, cut)
+        scheme = self.scheme if self.updates == "batch" else 1
+        join = partial(cut_outputs, module, list(names), holdings, scheme)
         part = Part(
             module,
             holdings,
             place=f"part {rank + 1} of {ranks} of cut layers",
-            join=partial(cut_outputs, module, list(names), holdings, self.scheme if self.updates == "batch" else 1),
+            join=join,
             absent=partial(take_part, module, list(names)),
             passes_bytes=partial(passed_by_hybrid, module, list(names), ranks),
             rounds=partial(rounds_by_hybrid, list(names)),
@@ -89,7 +91,7 @@ class Hybrid(Partition):
         if self.updates == "batch":
             return part
         own, why = SubBatches(module, list(names), self.scheme), "layers that are cut are updated while a batch passes"
-        return replace(part, join=partial(own.join, part.join), learn=own.learn, at_once=why)
+        return replace(part, join=partial(own.join, join), learn=own.learn, at_once=why)
 
 
 PARTITION = Hybrid

@@ -9,7 +9,7 @@ workers that hold the same part. With a model of local steps groups train on by 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 DATA, WORKERS = "data", "workers"
-INSIDE = ("tensor", "pipeline", "hybrid", "sharded")
+INSIDE = ("tensor", "pipeline", "hybrid", "branches", "sharded")
 _ACCEPTED = f"data, and one of {', '.join(INSIDE)}, each with its number of workers: {{data: 2, pipeline: 2}}"
 
 
@@ -131,6 +131,11 @@ class TwoAxes(Partition):
             if value not in values:
                 raise SettingError(
                     f"axes gives {name} {key}: {value!r}; accepted: one of: {', '.join(map(str, values))}"
+                )
+        for field in fields(kind):
+            if field.default is MISSING and field.name not in self._settings:
+                raise SettingError(
+                    f"axes gives {name} no {field.name}; accepted: {name}: {{workers: 2, {field.name}: ...}}"
                 )
         try:
             found: Partition = kind(**self._settings)

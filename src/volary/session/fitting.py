@@ -37,6 +37,7 @@ TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION, ENGINE = (
     Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition", "engine")
 )
+OF_REPLICAS: frozenset[Trait] = frozenset({"steps together", "whole gradient"})  # workers of one have them over servers
 AVERAGES = Choice("volary.train.averages")
 OPTIMIZER, SCHEDULE = (Choice(f"volary.train.{room}") for room in ("optimizers", "schedules"))
 
@@ -81,7 +82,9 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
     partition = PARTITION.name_of(type(strategy.partition))
     if of_servers := _cut_over_servers(strategy):
         _fit_over_servers(strategy, partition)
-    for trait in () if of_servers else strategy.partition.needs:
+    for trait in strategy.partition.needs:
+        if of_servers and trait in OF_REPLICAS:
+            continue
         yield Need(
             "partition", partition, trait, "exchange=allreduce, with route auto, ring or shared; or partition=data"
         )

@@ -56,7 +56,8 @@ class ParameterUses:
         self._needed: set[Unit] = set()  # by it
         self._missing: dict[Unit, set[int]] = {}  # read within backward, until these parameters have their gradients
         self._saving: saved_tensors_hooks | None = None
-        self._looking: _Looking | None = _Looking(self._seen)  # at the first forward
+        self._looking: _Looking | None = _Looking(self._look)  # at the first forward
+        self._moving = 0  # what moves parameters is under way, and reads them itself
         self._hooks: list[RemovableHandle] = []
         for part in module.modules():
             self._hooks.append(part.register_forward_pre_hook(_Hook(self._enter)))
@@ -95,14 +96,25 @@ class ParameterUses:
             self._frames[-1].add(unit)
 
     def _use(self, unit: Unit) -> None:
-        if unit.state != "here":
-            self._wait(unit.gate)
-        phase: Phase = "backward" if _in_backward() else "forward" if torch.is_grad_enabled() else "evaluate"
-        self._gathered.use(unit, phase)
+        self._moving += 1
+        try:
+            if unit.state != "here":
+                self._wait(unit.gate)
+            phase: Phase = "backward" if _in_backward() else "forward" if torch.is_grad_enabled() else "evaluate"
+            self._gathered.use(unit, phase)
+        finally:
+            self._moving -= 1
+
+    def _go(self, unit: Unit) -> None:
+        self._moving += 1
+        try:
+            self._gathered.go(unit)
+        finally:
+            self._moving -= 1
 
     def _enter(self, *_: Any) -> None:
         if not self._frames and self._looking is not None:
-            self._looking.__enter__()
+            self._looking.__enter__()  # type: ignore[no-untyped-call]
         if not self._frames and torch.is_grad_enabled() and not _in_backward():
             self._saving = saved_tensors_hooks(self._pack, self._unpack)
             self._saving.__enter__()
@@ -114,7 +126,7 @@ class ParameterUses:
             self._saving.__exit__()
             self._saving = None
         if not self._frames and self._looking is not None:
-            self._looking.__exit__(None, None, None)
+            self._looking.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._looking = None
         for unit in read & set(self._in(output)) if read else ():
             read.remove(unit)
@@ -122,7 +134,7 @@ class ParameterUses:
                 self._frames[-1].add(unit)
         for unit in read:
             unit.gate.waits = 1
-            self._gathered.go(unit)
+            self._go(unit)
 
     def _in(self, output: Any) -> Iterator[Unit]:
         """The units in whose memory what a forward returns is."""
@@ -140,14 +152,18 @@ class ParameterUses:
         unit = self._seen(tensor)
         return tensor if unit is None else (unit, tensor)
 
+    def _look(self, tensor: Tensor) -> None:
+        if not self._moving:
+            self._seen(tensor)
+
     def _seen(self, tensor: Tensor) -> Unit | None:
         """The unit in whose memory this is, which a forward reads. Raises SettingError if nobody saw it come here."""
         unit = self._unit_of(tensor)
         if unit is not None and not unit.pins:
             layer, _, parameter = unit.name_at(tensor.data_ptr()).rpartition(".")
             raise SettingError(
-                f"the network's forward uses {layer}.{parameter}, of which it keeps a reference outside of {layer}, and "
-                "with partition.level=3 a worker has it only while it is read through its layer; accepted: "
+                f"the network's forward uses {layer}.{parameter}, of which it keeps a reference outside of {layer}, "
+                "and with partition.level=3 a worker has it only while it is read through its layer; accepted: "
                 f"{layer}.{parameter} at each use, or partition.level=2"
             )
         return unit
@@ -160,7 +176,7 @@ class ParameterUses:
         if step is not self._step:
             needed, self._step, self._needed = self._needed, step, set()
             for one in needed:
-                self._gathered.go(one)
+                self._go(one)
         if unit not in self._needed:
             self._needed.add(unit)
             self._use(unit)
@@ -172,18 +188,18 @@ class ParameterUses:
             missing.discard(id(parameter))
             if not missing:
                 del self._missing[unit]
-                self._gathered.go(unit)
+                self._go(unit)
 
 
 class _Looking(TorchDispatchMode):
     """Shows `look` each tensor that a function is given."""
 
     def __init__(self, look: Callable[[Tensor], object]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._look = look
 
     def __torch_dispatch__(self, function: Any, _types: Any, given: Any = (), named: Any = None) -> Any:
-        """Call the function."""
+        """Look at all tensors that `function` is given, and call it."""
         for one in pytree.tree_leaves((given, named)):
             if isinstance(one, Tensor):
                 self._look(one)

@@ -80,6 +80,10 @@ class GraphModule(nn.Module):
         """The layers of a phase in the order in which they run, and under which paths their modules are."""
         return [(wired, self._paths[wired.layer.name, phase]) for wired in self._wirings[phase].layers]
 
+    def outputs(self, phase: Phase) -> tuple[Edge, ...]:
+        """The edges that the network gives in a phase."""
+        return self._wirings[phase].outputs
+
     @property
     def _phase(self) -> Phase:
         return "train" if self.training else "evaluate"

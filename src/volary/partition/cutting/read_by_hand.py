@@ -55,8 +55,8 @@ def refuse_reads(nodes: Iterable[fx.Node], cut: Collection[str], partition: str,
 
 def _sentence(layer: str, parameter: str, partition: str, accepted: str) -> str:
     return (
-        f"the network's forward uses {layer}.{parameter} outside of {layer}, and with partition={partition} a worker has "
-        f"a part of it; accepted: strategy.partition.{accepted} without {layer}, or partition=data"
+        f"the network's forward uses {layer}.{parameter} outside of {layer}, and with partition={partition} a worker "
+        f"has a part of it; accepted: strategy.partition.{accepted} without {layer}, or partition=data"
     )
 
 

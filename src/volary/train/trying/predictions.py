@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from volary.data.datasets.stream import Stream
@@ -49,7 +49,8 @@ class Prediction:
         """The partition's name and settings, as plain values; those left out that are the usual ones."""
         partition = self.session.strategy.partition
         name, given = PARTITION.name_of(type(partition)), plain_settings(partition)
-        usual = plain_settings(type(partition)()) if name != "mesh" else {}
+        asked = any(field.default is MISSING for field in fields(partition))
+        usual = {} if asked else plain_settings(type(partition)())
         return {"name": name} | {key: value for key, value in given.items() if value != usual.get(key)}
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,6 +22,7 @@ class PartNorm:
 
     def __init__(self, holdings: Holdings, parts: PartGroup) -> None:
         self._cut, self._parts = holdings.blocks, parts
+        self._own = {block.name for block in holdings.of_replica.writes if block.size}
         self._apart = holdings.mesh.pipeline > 1  # what one rank has no other has
 
     def __call__(self, gradients: Mapping[str, Tensor], kind: float) -> Tensor:
@@ -29,8 +31,9 @@ class PartNorm:
         What all have alike is counted once.
         """
         whole = self._apart or self._parts.group.leads
-        counted = [one for name, one in gradients.items() if whole or name in self._cut]
+        counted = [one for name, one in gradients.items() if (name in self._own if name in self._cut else whole)]
         norms = [torch.linalg.vector_norm(one, kind) for one in counted]
         own = torch.linalg.vector_norm(torch.stack(norms), kind) if norms else torch.tensor(0.0)
-        total: Tensor = torch.linalg.vector_norm(gather(own.cpu(), self._parts.group), kind)
-        return total
+        # in 64 bits: a rank that counts nothing does not know in how many others have theirs
+        total: Tensor = torch.linalg.vector_norm(gather(own.double().cpu(), self._parts.group), kind)
+        return total.to(reduce(torch.promote_types, (one.dtype for one in gradients.values()), torch.float32))
