@@ -186,7 +186,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], Callable[[Any], dict[str, Any]]]]
     "text": (text, lambda at: {"name": "text", "path": at("text.txt"), "merges": at("merges.txt"), "length": 4}),
     "mix": (images, lambda at: {"name": "mix", "sources": [{"name": "images", "folder": at("")}] * 2}),
 }
-WITHOUT_FILES = {"digits", "synthetic", "documents", "huggingface"}  # or of this machine alone
+WITHOUT_FILES = {"digits", "synthetic", "documents", "huggingface", "torchvision"}  # or of this machine alone
 ALL = set(ROOM.names())
 
 
