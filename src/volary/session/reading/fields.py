@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, get_type_hints
 
 _KNOWN: dict[Any, dict[str, Any]] = {}
@@ -31,4 +31,7 @@ def _required(field: Field[Any]) -> bool:
 
 
 def _default(field: Field[Any]) -> Any:
-    return field.default if field.default is not MISSING else field.default_factory
+    if field.default is not MISSING:
+        return field.default
+    made: Any = field.default_factory
+    return made if is_dataclass(made) else made()  # a plug-in or a section is read as one that says nothing
