@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from volary.errors import BadInput
-from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, is_seen
 
 KEY = "VOLARY_KEY"
@@ -48,6 +47,8 @@ class Assignment:
     @property
     def is_seen(self) -> bool:
         """Whether this machine sees the very directory, with its checkpoints, and paths mean the same here."""
+        from volary.run.directory import RunDirectory  # engines import this, and with them who only reads a session
+
         return is_seen(RunDirectory(self.directory), self.meeting.attempt_id) and self.folder in (None, Path.cwd())
 
     def moved(self, session: str) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from volary.errors import RunError
-from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
+
+if TYPE_CHECKING:
+    from volary.run.directory import RunDirectory
 
 
 @dataclass(frozen=True)
