@@ -49,7 +49,7 @@ def test_run_whose_workers_are_fixed_is_refused(volary, consistency, exchange):
     made(consistency, exchange)
     said = volary("join", "it")
     assert said.status == 2
-    assert "trains with workers that are fixed; accepted: a run with strategy.exchange=server and" in said.err
+    assert "trains with workers that are fixed; accepted: a run with strategy.recover=memory, or" in said.err
 
 
 def test_number_of_workers_must_make_sense(volary):

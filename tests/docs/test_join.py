@@ -1,4 +1,4 @@
-"""`volary join` as the pages write it: it needs a run that is under way, and ends with it."""
+"""`volary join` and `leave` as the pages write them: they need a run that is under way."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from docs.conftest import RUN
 from faults._running import VOLARY, events, running
 from volary.session.starter import starter
 
-JOINS = sorted(
-    {
-        command.partition("#")[0].strip()
-        for block in every("sh", "console")
-        for command in block.commands()
-        if command.startswith("volary join")
-    }
-)
+
+def written(verb: str) -> list[str]:
+    """The commands of that verb on all pages."""
+    commands = (one.partition("#")[0].strip() for block in every("sh", "console") for one in block.commands())
+    return sorted({command for command in commands if command.startswith(verb)})
+
+
 SERVED = ["strategy.workers=1", "strategy.exchange=server", "strategy.consistency=ssp"]
 ENDLESS = ["train.epochs=1000", "evaluate.every=never", f"run.name={RUN}"]
 
 
 @pytest.mark.slow  # up to four processes each
-@pytest.mark.parametrize("command", JOINS)
+@pytest.mark.parametrize("command", written("volary join"))
 def test_workers_join_a_run_and_it_ends_with_them(command: str) -> None:
     Path("session.yaml").write_text(starter())
     more = 2 if "--workers 2" in command else 1
@@ -35,3 +34,18 @@ def test_workers_join_a_run_and_it_ends_with_them(command: str) -> None:
             run.process.terminate()
             assert run.ended().status == 130
             assert joining.ended().status == 0
+
+
+@pytest.mark.slow  # four processes
+@pytest.mark.parametrize("command", written("volary leave"))
+def test_a_worker_leaves_a_run_that_goes_on_without_it(command: str) -> None:
+    Path("session.yaml").write_text(starter())
+    trained = ["strategy.workers=3", "strategy.recover=memory"]
+    with running(*VOLARY, "train", "session.yaml", *trained, *ENDLESS, name=RUN) as run:
+        run.wait_for_step(2)
+        with running(*VOLARY, *command.split()[1:], name=RUN) as leaving:
+            said = leaving.ended()
+        assert (said.status, said.out.split()[:3]) == (0, ["rank", "2", "left"]), said.err
+        run.wait_until(lambda: len(events(run.directory, "recovered")) == 1)
+        run.process.terminate()
+        assert run.ended().status == 130

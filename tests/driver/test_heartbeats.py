@@ -14,13 +14,13 @@ import pytest
 
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE, GiveUpAfter
+from volary.driver.attempt.members import TrainingMembers
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.run.database.counts import CountRow
 from volary.run.database.journal import STEP_FIELDS, Journal
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.launch.members import GroupMembers
 from volary.run.verdict import Verdict
 
 HELLO = {"rank": 0, "pid": 12, "host": "h"}
@@ -301,7 +301,7 @@ def test_what_is_counted_adds_up_by_kind_worker_server_and_value(hub, directory)
 
 def test_workers_that_keep_step_hear_who_is_left_at_once_or_as_they_come_back(journal):
     watch = FailureDetector(3, Rules(5, 10, 120), now=0.0)
-    hub = HeartbeatService(watch, journal, lambda *_: (), members=GroupMembers((0, 1, 2)))
+    hub = HeartbeatService(watch, journal, lambda *_: (), members=TrainingMembers(range(3)))
     for rank in range(3):
         list(hub.opened(rank + 1, HELLO | {"rank": rank}, 0.0))
     news = {"members": {"ranks": (0, 2), "number": 1}}

@@ -17,7 +17,7 @@ def watch() -> FailureDetector:
 
 def test_places_are_those_above_all_that_were_given_before(watch):
     expected: list[int] = []
-    door = JoinService(watch, lambda: "", expected.append)
+    door = JoinService(watch, lambda _: "", expected.append)
     assert list(door.opened(1, {"workers": 2}, 0.0)) == [(1, {"ranks": [2, 3]}), (1, CLOSE)]
     assert list(door.opened(2, {"workers": 1}, 0.0)) == [(2, {"ranks": [4]}), (2, CLOSE)]
     assert expected == [2, 3, 4]
@@ -26,7 +26,7 @@ def test_places_are_those_above_all_that_were_given_before(watch):
 
 def test_run_that_cannot_be_joined_says_why(watch):
     expected: list[int] = []
-    door = JoinService(watch, lambda: "it is ending", expected.append)
+    door = JoinService(watch, lambda _: "it is ending", expected.append)
     assert list(door.opened(1, {"workers": 1}, 0.0)) == [(1, {"refused": "it is ending"}), (1, CLOSE)]
     assert expected == []
     assert set(watch.workers) == {0, 1}
@@ -35,7 +35,7 @@ def test_run_that_cannot_be_joined_says_why(watch):
 @pytest.mark.parametrize("hello", [{}, {"workers": 0}, {"workers": "two"}, {"workers": 10**9}, {"rank": 0}], ids=str)
 def test_wish_that_makes_no_sense_is_refused(watch, hello):
     with pytest.raises(BadMessage):
-        list(JoinService(watch, lambda: "", lambda rank: None).opened(1, hello, 0.0))
+        list(JoinService(watch, lambda _: "", lambda rank: None).opened(1, hello, 0.0))
 
 
 def test_place_that_nobody_takes_is_missed_as_long_after_it_was_given_as_one_of_the_first(watch):

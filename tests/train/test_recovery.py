@@ -11,16 +11,17 @@ import pytest
 
 from train._training import OVERLAPPED, looked_at, made, session, started, trained
 from volary.errors import PeerLost
-from volary.run.control.requests import ChangeRate, WriteCheckpoint
+from volary.run.control.requests import ChangeMembers, ChangeRate, WriteCheckpoint
 from volary.run.launch.members import GroupMembers
 from volary.train.loop import train
 from volary.train.recovery.member_news import MemberNews
 
 AT = 7
-DUE, BEHIND, NEITHER = (
+DUE, BEHIND, NEITHER, PAUSED = (
     "after its update",
     "in the next step, where another rank has not updated yet",
     "in the next step",
+    "between two, where all pause",
 )
 OWN_STEPS = [
     {"consistency": {"name": "local", "period": 3}},
@@ -36,7 +37,7 @@ QUICKLY = [{}, OWN_STEPS[1]]
 LOSSES = [
     pytest.param(one, where, marks=() if one in QUICKLY else pytest.mark.slow)
     for one in ({}, OVERLAPPED, *OWN_STEPS)
-    for where in (DUE, BEHIND, NEITHER)
+    for where in (DUE, BEHIND, NEITHER, PAUSED)
     # a gossip mean with a partner is that worker's alone, and is not taken again
     if where != BEHIND or one.get("consistency", {}).get("name") != "gossip"
 ]
@@ -81,17 +82,21 @@ def period_of(strategy: dict[str, Any]) -> int:
 def goes_on(rank: int, world_size: int, where: str, strategy: dict[str, Any]) -> tuple[Any, Any, Any]:
     due = where == DUE
     whole = trained(rank, world_size, one(strategy, due=due), "whole")
-    it = made(rank, world_size, one(strategy, due=due), "broken")
+    change = [msgspec.to_builtins(ChangeMembers(0))] if where == PAUSED else []
+    last = AT * period_of(strategy)
+    it = made(rank, world_size, one(strategy, due=due), "broken", asked=lambda step: change if step >= last else [])
     lockstep, replica = it.coordinator, it.replica
     if due and lockstep.compare is None:  # replicas are not equal
         replica.consensus = broken(replica.consensus, 1, after=False)
     elif due:
         lockstep.compare = broken(lockstep.compare, AT, after=False)
+    elif where == PAUSED:
+        pass
     elif rank == 0 or where == NEITHER:  # it has made contribution AT, and drawn and read for the next one
         replica.vote = broken(replica.vote, AT + 1, after=False)
     else:  # to which this one has given all that it had
         replica.agree = broken(replica.agree, AT, after=True)
-    with started(it), pytest.raises(PeerLost, match="broken"):
+    with started(it), pytest.raises(PeerLost, match=r"broken|members of the run change"):
         train(it)
     kept = lockstep.kept()
     again = made(rank, world_size, one(strategy, due=due), "broken")

@@ -25,7 +25,7 @@ from volary.run.control.stopping import How, asked_to_stop
 from volary.run.control.watcher import Watcher
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.launch.meeting import Meeting, forget
+from volary.run.launch.meeting import Meeting, announce, forget
 from volary.run.lock import RunLock
 from volary.run.machine import clock
 from volary.run.verdict import Verdict
@@ -106,6 +106,8 @@ class Drive:
         )
         meeting = services.start()
         try:
+            if keepers.elastic:
+                announce(self._directory, meeting)  # to those who join
             keepers.start(meeting)
             handle = launcher(meeting)
             try:
@@ -152,7 +154,7 @@ class Drive:
         return self._keepers.steps(max((worker.step for worker in self._watch.workers.values()), default=0))
 
     def _why_closed(self) -> str:
-        if not self._keepers.elastic or self._keepers.lock_step:
+        if not self._keepers.elastic:
             return "its workers are fixed: the consistency model needs each of them"
         return "it is ending" if self._interrupts.count or self._keepers.outcome else ""
 
@@ -210,6 +212,8 @@ class Drive:
 
     def _too_late(self) -> set[int]:
         """Workers that were let in, and will not have begun when the run has ended: nobody waits for them."""
+        if self._keepers.lock_step:
+            return self._watch.late.intersection(self._watch.unneeded)
         return self._watch.late if self._keepers.outcome else set()
 
     def _everyone_left(self) -> bool:

@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE, GiveUpAfter, Replies
+from volary.driver.attempt import reported_rows
+from volary.driver.attempt.members import TrainingMembers
 from volary.driver.watching.alike import Alike
 from volary.driver.watching.failure_detector import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
 from volary.driver.watching.stacks import place
 from volary.driver.watching.stragglers import Stragglers
 from volary.driver.watching.worker_status import STARTING
-from volary.run.database.counts import CountRow
-from volary.run.database.histograms import Histogram
-from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
+from volary.run.database.journal import Journal
 from volary.run.database.network import LayerGraph
-from volary.run.database.spans import Span
-from volary.run.database.traffic import Traffic
-from volary.run.database.usage import Usage
-from volary.run.launch.members import GroupMembers
 from volary.run.verdict import ENDED_WELL
 
-_Wanted = TypeVar("_Wanted")
 _Event = tuple[str, int | None, int | None, dict[str, Any]]  # its kind, of which rank and step, more of it
 _log = logging.getLogger(__name__)
-_Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-_Server = Annotated[int, msgspec.Meta(ge=-1, le=2**31)]
 
 
 class Hello(msgspec.Struct):
@@ -51,8 +43,8 @@ class HeartbeatService:
     go_on_without: told the rank of each worker that is given up, and what happened to it, in a run that goes on then;
     None where it does not. left: told the rank of each that has left such a run by itself. begun_with: what its
     workers must know of the data that a run was begun with which is resumed. servers: whether it has any. members: of a
-    run that goes on without servers, whose workers then meet again. each: workers of neighbouring ranks that hold a
-    replica together: without one of them the others are of no use.
+    run that goes on without servers, whose workers then meet again; others join and leave these. each: workers of
+    neighbouring ranks that hold a replica together: without one of them the others are of no use.
     """
 
     def __init__(
@@ -64,7 +56,7 @@ class HeartbeatService:
         begun_with: str = "",
         *,
         servers: bool = False,
-        members: GroupMembers | None = None,
+        members: TrainingMembers | None = None,
         each: int = 1,
     ) -> None:
         self.watch = watch
@@ -88,6 +80,30 @@ class HeartbeatService:
         self._requests.append(request)
         return self.notify({"requests": self._requests})
 
+    def leave(self, rank: int) -> Iterator[tuple[int, Any]]:
+        """Let the worker of a rank leave, and the run go on; why that cannot be is a warning of the run."""
+        asked = f"let rank {rank} leave"
+        if why := self._why_not_leave(rank):
+            text = f"asked to {asked}, which cannot be done: {why}"
+            self._events([("warning", rank, None, {"text": text})])
+            return
+        self._events([("asked", None, self.watch.workers[rank].step, {"what": asked})])
+        if self._members is None:
+            yield self.watch.workers[rank].peer or 0, {"finish": True}
+        else:
+            self._members.leave(rank)
+            yield from self._ask_members(self._members)
+
+    def _why_not_leave(self, rank: int) -> str:
+        if self._members is not None:
+            return self._members.why_not_leave(rank)
+        if self._go_on_without is None or self._each > 1:
+            return "its workers are fixed: its updates need each of them"
+        here = [worker.rank for worker in self.watch.workers.values() if worker.counts]
+        if rank not in here:
+            return f"rank {rank} does not train in this run; these do: {', '.join(map(str, here))}"
+        return "" if len(here) > 1 else f"rank {rank} is the last one; accepted: volary stop, which ends the run"
+
     def end(self, reason: str) -> Iterator[tuple[int, Any]]:
         """The run is over, whoever is still here."""
         self._go_on_without = None
@@ -108,7 +124,7 @@ class HeartbeatService:
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
         """A worker has come: it is welcome, or told why not."""
-        who = _converted(hello, Hello)
+        who = reported_rows.converted(hello, Hello)
         known = self.watch.workers.get(who.rank)
         again = known is not None and known.pid != 0
         if not self.watch.joined(peer, who.rank, who.pid, who.host):
@@ -117,14 +133,15 @@ class HeartbeatService:
             return
         worker = self.watch.workers[who.rank]
         limit = self.watch.rules.give_up_after_s
-        yield peer, {"welcome": True, "acknowledged": worker.beats, "give_up_after_s": limit, **self._welcome}
+        joins = {"joins": True} if self._members is not None and who.rank >= self.watch.world_size else {}
+        yield peer, {"welcome": True, "acknowledged": worker.beats, "give_up_after_s": limit, **self._welcome, **joins}
         yield from self._probe(peer, starting=worker.phase == STARTING)
         if self._finishing:
             yield peer, {"finish": True}
         if self._requests:
             yield peer, {"requests": self._requests}
-        if self._members is not None and self._members.number:
-            yield peer, self._who_trains(self._members)
+        if self._members is not None and self._members.now.number:
+            yield peer, _who_trains(self._members)
         if again:
             self._event("reconnected", who.rank, worker.step, {"host": who.host})
             return
@@ -145,7 +162,7 @@ class HeartbeatService:
 
     def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:
         """A beat has come: it is answered, so that its worker knows that the driver is there and has it."""
-        beat = _converted(message, WorkerBeat)
+        beat = reported_rows.converted(message, WorkerBeat)
         worker = self.watch.worker_at(peer)
         if worker is None:
             return
@@ -158,7 +175,7 @@ class HeartbeatService:
     def _take(self, peer: int, worker: WorkerStatus, beat: WorkerBeat, now: float) -> Iterator[tuple[int, Any]]:
         # written before the watch knows: after the last goodbye nobody waits for the journal
         if beat.rows:
-            rows = [_row(row) for row in beat.rows]
+            rows = [reported_rows.step_row(row) for row in beat.rows]
             self._journal.steps(rows)
             self._stragglers.did(worker.rank, rows)
         self._write(worker.rank, beat.events)
@@ -172,10 +189,37 @@ class HeartbeatService:
         ):
             self.watch.fell(worker.rank, f"ended: {beat.bye.reason}")
         yield from self._go_on(now)
+        if self._members is not None:
+            yield from self._change_members(self._members, worker, beat)
         if self._go_on_without and beat.bye and beat.bye.outcome in ENDED_WELL:  # before it had begun, perhaps
             yield from self._left(worker.rank, now)
         if beat.bye:
             yield from self._end_spares()
+
+    def _change_members(
+        self, members: TrainingMembers, worker: WorkerStatus, beat: WorkerBeat
+    ) -> Iterator[tuple[int, Any]]:
+        """Let workers join and leave those that keep step."""
+        if beat.bye and beat.bye.outcome == "left":
+            if not worker.spare or worker.rank >= self.watch.world_size:
+                self._event("left", worker.rank, worker.step, {})
+            if members.lose({worker.rank}, ()):  # as it was to begin
+                yield from self._named(members)
+        if beat.leaving and not members.why_not_leave(worker.rank):
+            members.leave(worker.rank)
+        members.ready(self.watch.joiners)
+        if beat.paused is not None and members.paused(beat.paused):
+            yield from self._named(members)
+        yield from self._ask_members(members)
+
+    def _ask_members(self, members: TrainingMembers) -> Iterator[tuple[int, Any]]:
+        if (request := members.request()) is not None:
+            yield from self.ask(msgspec.to_builtins(request))
+
+    def _named(self, members: TrainingMembers) -> Iterator[tuple[int, Any]]:
+        """Tell all who are here who trains from now on."""
+        self.watch.enlist(members.now.ranks)
+        yield from ((one.peer or 0, _who_trains(members)) for one in self.watch.workers.values() if one.counts)
 
     def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
         self.watch.left(peer)
@@ -229,17 +273,15 @@ class HeartbeatService:
                 yield worker.peer, CLOSE
         if self._members is None or self._dismissed == before:
             return
-        workers = self.watch.workers.values()
-        gone = {worker.rank for worker in workers if worker.dismissed or worker.goodbye}
-        if gone.intersection(self._members.ranks):
-            self._members = self._members.without(gone, self.watch.spares)
-            self.watch.enlist(self._members.ranks)
-            yield from ((one.peer or 0, self._who_trains(self._members)) for one in workers if one.counts)
+        gone = {worker.rank for worker in self.watch.workers.values() if worker.dismissed or worker.goodbye}
+        if self._members.lose(gone, self.watch.spares):
+            yield from self._named(self._members)
+        yield from self._ask_members(self._members)
         yield from self._end_spares()
 
     def _end_spares(self) -> Iterator[tuple[int, Any]]:
         """Let spare workers end once nobody trains any more."""
-        if self._members is not None and all(self.watch.workers[rank].goodbye for rank in self._members.ranks):
+        if self._members is not None and all(self.watch.workers[rank].goodbye for rank in self._members.now.ranks):
             yield from self.notify({"finish": True})
 
     def _beside(self, rank: int) -> list[int]:
@@ -252,9 +294,6 @@ class HeartbeatService:
         """Whether one that holds the same replica may be the cause of a worker's end, and it will be known soon."""
         return any(not self.watch.workers[one].goodbye for one in self._beside(rank))
 
-    def _who_trains(self, members: GroupMembers) -> dict[str, Any]:
-        return {"members": {"ranks": members.ranks, "number": members.number}}
-
     def _pids_here(self) -> list[int]:
         """Workers on this machine, whoever started them, by rank."""
         host = socket.gethostname()
@@ -264,11 +303,11 @@ class HeartbeatService:
         events: list[_Event] = []
         for one in news:
             match one:
+                case {"event": "recovered", "step": int(step), "data": dict(data)} if self._members is not None:
+                    events.append(("recovered", rank, step, self._told_apart(data)))
+                    self._journal.take_back(self.watch.workers.keys() - self._members.now.ranks, step)
                 case {"event": str(kind), "step": int(step), "data": dict(data)}:
                     events.append((kind, rank, step, data))
-                    if kind == "recovered" and self._members is not None:
-                        gone = self.watch.workers.keys() - self._members.ranks
-                        self._journal.take_back(gone, step)
                 case {"losses": list(losses), "drawn": dict(drawn)}:
                     events += _warnings(self._alike.did(rank, losses, drawn))
                 case {"writes": str(path), "place": str(at)}:
@@ -278,20 +317,31 @@ class HeartbeatService:
                 case {"note": dict(facts)}:
                     self._journal.note(**facts)
                 case {"counts": list(counts)}:
-                    self._journal.counts(_counts(rank, counts))
+                    self._journal.counts(reported_rows.count_rows(rank, counts))
                 case {"traffic": list(traffic)}:
-                    self._journal.traffic(rank, _traffic(traffic))
+                    self._journal.traffic(rank, reported_rows.traffic(traffic))
                 case {"usage": list(usage)}:
-                    self._journal.usage(_usage(rank, usage))
+                    self._journal.usage(reported_rows.usage(rank, usage))
                 case {"histograms": list(found), "step": int(step)}:
-                    self._journal.histograms(_histograms(rank, step, found))
+                    self._journal.histograms(reported_rows.histograms(rank, step, found))
                 case {"network": dict(graph)}:
-                    self._journal.network(_converted(graph, LayerGraph))
+                    self._journal.network(reported_rows.converted(graph, LayerGraph))
                 case {"spans": list(spans)}:
-                    self._journal.spans(_spans(rank, spans))
+                    self._journal.spans(reported_rows.spans(rank, spans))
                 case _:
                     raise BadMessage(f"rank {rank} says something unknown: {sorted(one)}")
         self._events(events)
+
+    def _told_apart(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Tell those that have left from those that are lost, and those that have joined from spare workers."""
+        more, gone = data.pop("spares", ()), data["lost"]
+        news = {
+            "lost": [rank for rank in gone if self.watch.workers[rank].dismissed],
+            "left": [rank for rank in gone if not self.watch.workers[rank].dismissed],
+            "spares": [rank for rank in more if rank < self.watch.world_size],
+            "joined": [rank for rank in more if rank >= self.watch.world_size],
+        }
+        return data | {name: ranks for name, ranks in news.items() if ranks or name == "lost"}
 
     def _event(self, kind: str, rank: int | None, step: int, data: dict[str, Any]) -> None:
         self._events([(kind, rank, step, data)])
@@ -309,53 +359,9 @@ class HeartbeatService:
         self._journal.events(found, lost)
 
 
+def _who_trains(members: TrainingMembers) -> dict[str, Any]:
+    return {"members": {"ranks": members.now.ranks, "number": members.now.number}}
+
+
 def _warnings(texts: Iterable[str]) -> Iterator[_Event]:
     return (("warning", None, None, {"text": text}) for text in texts)
-
-
-def _row(values: list[float | None]) -> StepRow:
-    if len(values) != len(STEP_FIELDS):
-        raise BadMessage(f"a step has {len(values)} values; expected {len(STEP_FIELDS)}")
-    numbers = [math.nan if value is None else value for value in values]
-    return StepRow(*numbers)  # type: ignore[arg-type]  # SQLite keeps whole numbers whole
-
-
-def _spans(rank: int, rows: list[Any]) -> list[Span]:
-    found = [Span(rank, *values) for values in _converted(rows, list[tuple[_Whole, str, str, float, float, _Whole]])]
-    if not all(math.isfinite(span.start_s + span.end_s) for span in found):  # SQLite would make it NULL
-        raise BadMessage(f"rank {rank} says a span that has no beginning or no end")
-    return found
-
-
-def _usage(rank: int, rows: list[Any]) -> list[Usage]:
-    found = [Usage(at, rank, name, value) for at, name, value in _converted(rows, list[tuple[float, str, float]])]
-    if not all(math.isfinite(one.at + one.value) for one in found):
-        raise BadMessage(f"rank {rank} says a usage that is no number")
-    return found
-
-
-def _histograms(rank: int, step: int, rows: list[Any]) -> list[Histogram]:
-    kind = list[tuple[str, str, float, float, float, list[_Whole]]]
-    found = [
-        Histogram(step, kind, name, low, high, magnitude, tuple(counts))
-        for kind, name, low, high, magnitude, counts in _converted(rows, kind)
-    ]
-    if not all(math.isfinite(one.low + one.high + one.magnitude) for one in found):
-        raise BadMessage(f"rank {rank} says a histogram without bounds")
-    return found
-
-
-def _traffic(rows: list[Any]) -> list[Traffic]:
-    return [Traffic(*row) for row in _converted(rows, list[tuple[str, str, _Whole, _Whole, _Whole]])]
-
-
-def _counts(rank: int, rows: list[Any]) -> list[CountRow]:
-    found = _converted(rows, list[tuple[str, _Server, _Whole, _Whole]])
-    return [CountRow(kind, rank, server, value, count) for kind, server, value, count in found]
-
-
-def _converted(message: Any, kind: type[_Wanted]) -> _Wanted:
-    try:
-        return msgspec.convert(message, kind)
-    except msgspec.ValidationError as error:
-        raise BadMessage(str(error)) from None

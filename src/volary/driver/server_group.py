@@ -26,8 +26,8 @@ class ServerGroup(Protocol):
     """Starts with the run, is looked at while it continues, ends with it.
 
     elastic: the run continues without a worker that is lost. lock_step: its workers keep step without servers, so that
-    they say how the run ends, and none joins. each: workers of neighbouring ranks that hold a replica together, and are
-    lost together in a run that continues. services: what the run's server carries for them.
+    they say how the run ends, and others join where they pause. each: workers of neighbouring ranks that hold a replica
+    together, and are lost together in a run that continues. services: what the run's server carries for them.
     """
 
     elastic: bool
@@ -132,7 +132,7 @@ class NoServers:
         pass
 
     def expect(self, rank: int) -> None:
-        """Do nothing: nobody is let in."""
+        """Do nothing: it waits until those that train pause."""
 
     def without(self, rank: int, reason: str, now: float) -> Replies:
         """Do nothing: workers keep what is needed themselves."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from volary.errors import RunError, Stopped
 from volary.monitor.digest import Digest, Follower
 from volary.monitor.terminal.console import Console
-from volary.run.control.requests import Request, ask
+from volary.run.control.requests import LeaveRun, Request, ask
 from volary.run.database.reader import Event, RunReader
 from volary.run.directory import RunDirectory
 
@@ -46,8 +46,13 @@ def wait_until_stopped(directory: RunDirectory) -> Digest:
     return ending(directory)
 
 
-def wait_for(directory: RunDirectory, request: Request, kinds: Sequence[str]) -> Event:
-    """Ask a run for something, and wait until it tells of it by an event of one of `kinds`.
+def wait_for(
+    directory: RunDirectory,
+    request: Request | LeaveRun,
+    kinds: Sequence[str],
+    answers: Callable[[Event], bool] = lambda _: True,
+) -> Event:
+    """Ask a run for something, and wait until it tells of it by an event of one of `kinds` that `answers`.
 
     Raises RunError if nobody runs it, or its driver does not answer, or the run ends before.
     """
@@ -58,7 +63,7 @@ def wait_for(directory: RunDirectory, request: Request, kinds: Sequence[str]) ->
         while True:
             live = directory.is_live()
             found = list(reader.events(after=newest))
-            if event := next((one for one in found if one.kind in kinds), None):
+            if event := next((one for one in found if one.kind in kinds and answers(one)), None):
                 return event
             if not live:
                 raise RunError(f"{directory.path} has ended meanwhile")

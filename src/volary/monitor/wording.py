@@ -155,6 +155,10 @@ def membership(event: Event) -> str:
         source = "what these have in memory" if where == "memory" else "the newest checkpoint"
         spares = [f"rank {clean(rank)}" for rank in event.data.get("spares", ())]
         among = f", {' and '.join(spares)} among them as a spare" if spares else ""
+        if joined := [f"rank {clean(rank)}" for rank in event.data.get("joined", ())]:
+            among += f", {' and '.join(joined)} among them"
+        if left := [f"rank {clean(rank)}" for rank in event.data.get("left", ())]:
+            among += f", without {' and '.join(left)}, which left"
         return f"training goes on with {clean(workers)} worker{'s' * (workers != 1)}{among}, from {source}"
     if event.kind == "balanced":
         samples, was = (", ".join(map(clean, event.data.get(name, ()))) for name in ("samples", "was"))

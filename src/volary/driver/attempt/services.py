@@ -12,25 +12,26 @@ from volary.comm.control.server import KeyedServer
 from volary.comm.control.service import Reception, Replies, Service
 from volary.comm.files.messages import SERVICE
 from volary.comm.files.receiver import FileReceiver
+from volary.driver.attempt.members import TrainingMembers, why_not_more
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.requests import pass_on, written_down
 from volary.driver.server_group import ServerGroup
 from volary.driver.servers.joining import JoinService
 from volary.driver.watching.failure_detector import FailureDetector
 from volary.run.checkpoints import Checkpoints
-from volary.run.control.requests import take
+from volary.run.control.requests import LeaveRun, take
 from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
-from volary.run.launch.members import GroupMembers
 
 
 class AttemptServices:
     """Called from the driver's thread; heartbeats and `keepers` are called in the thread of the keyed server.
 
     counts: called when a checkpoint counts whose files have come from processes that do not see the run's directory.
-    why_closed: as of `JoinService`. host: where it listens. security: what is encrypted there.
+    why_closed: a sentence why nobody can join (any more), or an empty one. host: where it listens. security: what is
+    encrypted there.
     """
 
     def __init__(
@@ -47,17 +48,21 @@ class AttemptServices:
         self._directory, self._keepers, self._journal = directory, keepers, journal
         without, served = keepers.without if keepers.elastic else None, "roster" in keepers.services
         training = range(watch.world_size - watch.rules.spares)
-        members = GroupMembers(tuple(training)) if keepers.elastic and keepers.lock_step else None
+        members = TrainingMembers(training) if keepers.elastic and keepers.lock_step else None
         begun_with = _begun_with(directory)
         self._hub = HeartbeatService(
             watch, journal, without, keepers.left, begun_with, servers=served, members=members, each=keepers.each
         )
         self._files = FileReceiver(directory, counts, lambda kind, step, data: journal.event(kind, None, step, **data))
+
+        def closed(workers: int) -> str:
+            return why_closed() or (why_not_more(directory, members, workers) if members else "")
+
         services: dict[str, Service | Reception] = {
             SERVICE: self._files.reception,
             "pulse": self._hub,
             "board": Board(),
-            "door": JoinService(watch, why_closed, keepers.expect),
+            "door": JoinService(watch, closed, keepers.expect, spare=members is not None),
         }
         services |= dict(keepers.services)
         self._server = KeyedServer(directory.key(), services, host, security=security)
@@ -74,7 +79,9 @@ class AttemptServices:
     def pass_on_requests(self, reached: Callable[[], int]) -> None:
         """Write down what the run has been asked to do, and pass it on. reached: gives the newest step of a worker."""
         for request in take(self._directory, self._journal.attempt):
-            if written_down(self._directory, request, self._journal, reached()):
+            if isinstance(request, LeaveRun):
+                self._server.call_soon(partial(self._hub.leave, request.rank))
+            elif written_down(self._directory, request, self._journal, reached()):
                 self._server.call_soon(partial(pass_on, request, self._hub, self._keepers))
 
     def fell(self, fled: Mapping[int, str]) -> None:

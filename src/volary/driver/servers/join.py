@@ -69,10 +69,12 @@ def _refuse(directory: RunDirectory, strategy: Strategy) -> None:
     with RunReader(directory) as reader:
         if reader.info().get("state") == "finished":
             raise RunError(f"{directory.path} is finished; there is nothing to join")
+    if strategy.recover == "memory":
+        return
     if not is_elastic(strategy):
         raise RunError(
-            f"{directory.path} trains with workers that are fixed; accepted: a run with strategy.exchange=server and "
-            "strategy.consistency=backup, ssp or async"
+            f"{directory.path} trains with workers that are fixed; accepted: a run with strategy.recover=memory, or "
+            "with strategy.exchange=server and strategy.consistency=backup, ssp or async"
         )
     if strategy.ranks_each > 1:
         raise RunError(

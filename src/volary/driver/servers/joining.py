@@ -23,11 +23,19 @@ class JoinRequest(msgspec.Struct, forbid_unknown_fields=True):
 class JoinService:
     """The service "door" of a run's server (see volary.comm.control.service).
 
-    why_closed: a sentence why nobody can join (any more), or an empty one. expect: told the rank of each who is let in.
+    why_closed: a sentence why so many workers cannot join (any more), or an empty one. expect: told the rank of each
+    who is let in. spare: these wait until those that train pause.
     """
 
-    def __init__(self, watch: FailureDetector, why_closed: Callable[[], str], expect: Callable[[int], None]) -> None:
-        self._watch, self._why_closed, self._expect = watch, why_closed, expect
+    def __init__(
+        self,
+        watch: FailureDetector,
+        why_closed: Callable[[int], str],
+        expect: Callable[[int], None],
+        *,
+        spare: bool = False,
+    ) -> None:
+        self._watch, self._why_closed, self._expect, self._spare = watch, why_closed, expect, spare
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
         """Answer a request for places with their ranks, or with why there are none.
@@ -38,10 +46,10 @@ class JoinService:
             wish = msgspec.convert(hello, JoinRequest)
         except msgspec.ValidationError as error:
             raise BadMessage(str(error)) from None
-        if reason := self._why_closed():
+        if reason := self._why_closed(wish.workers):
             yield peer, {"refused": reason}
         else:
-            ranks = [self._watch.expect() for _ in range(wish.workers)]
+            ranks = [self._watch.expect(spare=self._spare) for _ in range(wish.workers)]
             for rank in ranks:
                 self._expect(rank)
             yield peer, {"ranks": ranks}

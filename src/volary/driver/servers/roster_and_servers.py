@@ -22,7 +22,7 @@ from volary.run.control.requests import ChangeRate, Request
 from volary.run.database.counts import CountRow
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.launch.meeting import Meeting, announce
+from volary.run.launch.meeting import Meeting
 from volary.run.machine import clock
 from volary.run.resuming import is_resumable
 from volary.server.roster.replica_ranks import ReplicaRanks
@@ -64,11 +64,9 @@ class RosterAndServers:
         return {"roster": self._members}
 
     def start(self, meeting: Meeting) -> None:
-        """Start the server processes that do not live beside workers, and let joiners find the run."""
+        """Start the server processes that do not live beside workers."""
         self._started_at = time.monotonic()
         self._journal.note(steps_now=self._roster.steps)
-        if self.elastic:
-            announce(self._directory, meeting)
         if launch := launch_of_servers(self._directory, self._strategy, meeting):
             self._servers = self._engine.launch(launch)
 

@@ -72,7 +72,21 @@ class FailureDetector:
     @property
     def spares(self) -> list[int]:
         """Ranks of those that are ready to take the place of a lost worker."""
+        return [rank for rank in self._ready if rank < self.world_size]
+
+    @property
+    def joiners(self) -> list[int]:
+        """Ranks of those that were let in later, and are ready to train with others in step."""
+        return [rank for rank in self._ready if rank >= self.world_size]
+
+    @property
+    def _ready(self) -> list[int]:
         return [one.rank for one in self.workers.values() if one.spare and one.counts and one.phase == IDLE]
+
+    @property
+    def unneeded(self) -> set[int]:
+        """Ranks of those that nobody waits for, as they do not train (yet)."""
+        return {worker.rank for worker in self.workers.values() if worker.spare}
 
     def enlist(self, ranks: Collection[int]) -> None:
         """Let these, if they were spare, train from now on."""
@@ -90,11 +104,11 @@ class FailureDetector:
             if not self.workers[rank].pid:
                 self.workers[rank].host = host
 
-    def expect(self) -> int:
-        """Expect one more worker; return its rank, above all there were."""
+    def expect(self, *, spare: bool = False) -> int:
+        """Expect one more worker; return its rank, above all there were. spare: it waits until others pause."""
         rank = max(self.workers, default=-1) + 1
         # a new dictionary: another thread may be looking through the old one
-        self.workers = self.workers | {rank: WorkerStatus(rank, expected_at=self._watched_s)}
+        self.workers = self.workers | {rank: WorkerStatus(rank, expected_at=self._watched_s, spare=spare)}
         return rank
 
     def dismiss(self, rank: int) -> None:
@@ -122,8 +136,10 @@ class FailureDetector:
     def is_cause(self, verdict: Verdict) -> bool:
         """Whether a worker's own account is reason enough to end any run: an error of its own, or a refusal.
 
-        One that came later and is refused before it took part ends nothing but itself.
+        One that came later and is refused before it took part ends nothing but itself, whatever it is then.
         """
+        if verdict.rank >= self.world_size and self.workers[verdict.rank].spare:
+            return False
         return verdict.outcome == "failed" or (verdict.outcome == "refused" and verdict.rank < self.world_size)
 
     def worker_at(self, peer: int) -> WorkerStatus | None:

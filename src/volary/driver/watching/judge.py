@@ -158,7 +158,8 @@ def _by_those_left(
     Raises WorkerLost if nobody has.
     """
     spare = {worker.rank for worker in watch.workers.values() if worker.spare}
-    last = [one for rank, one in verdicts.items() if not watch.workers[rank].dismissed and rank not in spare]
+    gone = {rank for rank, one in verdicts.items() if watch.workers[rank].dismissed or one.outcome == "left"}
+    last = [one for rank, one in verdicts.items() if rank not in gone | spare]
     if not last or any(verdict.outcome not in ("finished", "stopped") for verdict in last):
         raise _nobody_left(directory, watch, exits, verdicts)
     if alone := [verdict for verdict in last if verdict.outcome == "stopped" and verdict.reason]:

@@ -70,7 +70,8 @@ class WorkerBeat(msgspec.Struct):
     it reports. carries: its connections have moved bytes since the last one, though it made no progress. call: which
     call of the user's has all workers wait for each other, `worker.mean` say; empty in a step. part: of the network,
     that it has, in words. bye: its own account of its end, with the last beat. stack: what its threads are in, if it
-    was asked. number: from 1 on; a beat that may not have come is said again.
+    was asked. number: from 1 on; a beat that may not have come is said again. paused: as others are to follow the
+    members of this number, who all have paused. leaving: it was asked, where it runs, to leave the run.
     """
 
     step: int
@@ -84,6 +85,8 @@ class WorkerBeat(msgspec.Struct):
     call: str = ""
     part: str = ""
     carries: bool = False
+    paused: int | None = None
+    leaving: bool = False
 
 
 class Usual:
@@ -118,7 +121,8 @@ class WorkerStatus:
     move. away_at: when its connection ended. beats: the number of its newest beat. done: steps in this attempt. usual:
     its recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the
     present standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last
-    seen to use the processor. dismissed: the run continues without it. spare: it waits for a lost one's place.
+    seen to use the processor. dismissed: the run continues without it. spare: it waits for a lost one's place,
+    or, as it has joined, until it is one of those that train.
     harmless_s: by kind of trouble, the longest that only its link showed, and that ended by itself.
     """
 

@@ -39,20 +39,41 @@ class ChangeRate(msgspec.Struct, frozen=True, tag="rate", forbid_unknown_fields=
         return f"train with optimizer.lr={self.lr:g}"
 
 
-Request = WriteCheckpoint | ChangeRate
+class LeaveRun(msgspec.Struct, frozen=True, tag="leave", forbid_unknown_fields=True):
+    """Let the worker of this rank leave, and the others go on; for the driver alone."""
+
+    rank: Annotated[int, msgspec.Meta(ge=0)]
+
+    @property
+    def words(self) -> str:
+        return f"let rank {self.rank} leave"
+
+
+class ChangeMembers(msgspec.Struct, frozen=True, tag="members", forbid_unknown_fields=True):
+    """From the driver to its workers: pause after this step, as others follow the members of this number.
+
+    leaving: ranks that are not among those.
+    """
+
+    number: int
+    leaving: tuple[int, ...] = ()
+
+
+Request = WriteCheckpoint | ChangeRate  # which workers or their roster carry out
+WorkerRequest = Request | ChangeMembers
 
 
 class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """attempt: which start of the run is meant, so that the next one does not do it once more."""
 
     attempt: int
-    request: Request
+    request: Request | LeaveRun
 
 
-def ask(directory: RunDirectory, request: Request) -> None:
+def ask(directory: RunDirectory, request: Request | LeaveRun) -> None:
     """Ask whoever drives the run. Raises RunError if nobody does or may be asked, or the loop is the user's own."""
     attempt = attempt_to_ask(directory)
-    if not is_resumable(directory):
+    if not isinstance(request, LeaveRun) and not is_resumable(directory):
         raise RunError(f"{directory.path} is a run of a training loop of your own, which keeps its own state")
     name = f"{_PREFIX}{time.time_ns():020d}-{secrets.token_hex(4)}{_SUFFIX}"
     try:
@@ -72,7 +93,7 @@ def attempt_to_ask(directory: RunDirectory) -> int:
         return int(reader.info().get("life", 0))
 
 
-def take(directory: RunDirectory, attempt: int) -> list[Request]:
+def take(directory: RunDirectory, attempt: int) -> list[Request | LeaveRun]:
     """Take the requests of the run's owner or root to this attempt since the last call, oldest first."""
     found = []
     for path in _files(directory):

@@ -1,4 +1,4 @@
-"""Who trains together, in a run that goes on without a worker that is lost although its workers keep step."""
+"""Who trains together, in a run whose workers keep step, and of which some are lost, leave or join."""
 
 from __future__ import annotations
 
@@ -21,3 +21,7 @@ class GroupMembers:
         left = tuple(rank for rank in self.ranks if rank not in gone)
         taken = spares[: len(self.ranks) - len(left)] if left else ()
         return GroupMembers((*left, *taken), self.number + 1)
+
+    def changed(self, leaving: Collection[int], joining: Sequence[int]) -> GroupMembers:
+        """The members after one more change, for which all of these have paused."""
+        return GroupMembers((*(rank for rank in self.ranks if rank not in leaving), *joining), self.number + 1)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from volary.comm.groups.leading import from_leader
-from volary.run.control.requests import ChangeRate
+from volary.run.control.requests import ChangeMembers, ChangeRate
+from volary.run.launch.members import GroupMembers
 from volary.server.roster.plateau import plateau_rule
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
 from volary.train.evaluation import buffers_of_first, over_all, record
+from volary.train.recovery.pausing import MembersChange, hand_over
 from volary.train.state.snapshot import RankSnapshot
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ class Lockstep:
     learning: makes the contributions of this rank. compare: raises RanksDiffer unless all that should be equal is so at
     a step, on all ranks; a collective call; None: nothing should be. residuals: those of this rank's codecs.
     averaged: lends the network, which has what all agree on, the average of that. histograms: looks at parameters
-    before and after some steps. thawed: a stage has ended.
+    before and after some steps. members: of the run, whose ranks are the group's in this order. thawed: a stage has
+    ended.
     """
 
     rank: LockstepRank
@@ -46,11 +49,17 @@ class Lockstep:
     best: Best
     histograms: Histograms
     compare: Callable[[int], None] | None
+    members: GroupMembers = field(init=False)
     outcome: Outcome = "finished"
     thawed: bool = False
     _learnt: int = 0  # contributions of this attempt
     _better: bool = False
+    _change: ChangeMembers | None = None  # others follow the members that there are
+    _inherited: Mapping[int, Any] = field(default_factory=dict)
     _steps: int = -1  # steps of the run before the newest contribution; -1: there was none
+
+    def __post_init__(self) -> None:
+        self.members = GroupMembers(tuple(range(self.rank.group.size)))
 
     def __iter__(self) -> Iterator[Task]:
         """The tasks of the run from where the feed stands."""
@@ -66,10 +75,10 @@ class Lockstep:
                     yield SaveTask(lambda: self._save(last=True))
                     self.outcome = "stopped"
                     return
+            if self._change is not None:
+                self._pause(self._change)
             if self.recovers:
-                learning.due, self._steps = None, recorder.step
-                learning.requests.begin()
-                self.saver.remember()
+                self._remember()
             self.histograms.begin(data.feed.step, data.steps_per_epoch)
             yield learning.task()
             self.histograms.end()
@@ -92,7 +101,23 @@ class Lockstep:
         done = 0 if due is None else self.rank.data.feed.step - begun
         kept = self.saver.keep(self._steps + done, due, begun)
         self.rank.replica.take_back(kept.own)
-        return replace(kept, asked=self.learning.requests.done)
+        return replace(kept, asked=self.learning.requests.done, inherited=self._inherited)
+
+    def _remember(self) -> None:
+        self.learning.due, self._steps = None, self.rank.recorder.step
+        self.learning.requests.begin()
+        self.saver.remember()
+
+    def _pause(self, change: ChangeMembers) -> NoReturn:
+        """Let others follow the members of this group, which all end here. Raises MembersChange on all of them."""
+        rank = self.rank
+        rank.replica.settle()
+        self._remember()
+        self.saver.finish()
+        rank.recorder.enter("exchange")
+        self._inherited = hand_over(self.residuals, self.members.ranks, change.leaving, rank.group)
+        rank.group.bulletin.share("paused", rank.recorder.step)  # nobody ends its connections before
+        raise MembersChange("the members of the run change")
 
     def take_over(self, kept: KeptState) -> None:
         """Continue from what the ranks of a group before have kept, each its own. A collective call."""
@@ -154,6 +179,10 @@ class Lockstep:
         """Do it; the same on every rank. Whether a checkpoint follows: a resumed run is to begin with what changed."""
         rank, requested = self.rank, False
         for request in self.learning.requests.due(self.learning.agreed.requests):
+            if isinstance(request, ChangeMembers):
+                if request.number == self.members.number:  # else it was of a group before
+                    self._change = request
+                continue
             requested = True
             if isinstance(request, ChangeRate):
                 rank.replica.settle()

@@ -56,7 +56,7 @@ class Membership:
     driver, counts as lost. session: the one that this rank was started with, where each rank
     brings its own; ranks compare them. remote: the run's own directory, if this machine does not see it.
     begun_with: the run's fact `data_names`, if it is resumed from a checkpoint. over_servers: whether servers keep the
-    run's parameters, as its driver says.
+    run's parameters, as its driver says. joins: this worker has joined a run whose workers keep step.
     """
 
     place: Place
@@ -69,6 +69,7 @@ class Membership:
     remote: RemoteDirectory | None = None
     begun_with: str = ""
     over_servers: bool = False
+    joins: bool = False
 
     @property
     def attempt_id(self) -> str:
@@ -88,6 +89,7 @@ class Membership:
             give_up_after_s=welcome["give_up_after_s"],
             begun_with=welcome.get("begun_with", ""),
             over_servers=bool(welcome.get("servers")),
+            joins=bool(welcome.get("joins")),
         )
 
     def files(self) -> FileClient:
@@ -202,9 +204,11 @@ def work(member: Membership, job: str) -> int:
     """
     present = Presence(member)
     present.recorder.starting("importing torch")
-    # a launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save, end
+    # a launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save, end;
+    # of who has joined: leave, and let the others go on
+    noticed = present.pulse.ask_to_leave if member.joins else present.pulse.ask_to_end
     for notice in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(notice, lambda *_: present.pulse.ask_to_end())
+        signal.signal(notice, lambda *_: noticed())
     try:
         member.require_checkpoints()
         outcome = _load(job)(member, present.recorder, present.pulse)

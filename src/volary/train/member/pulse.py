@@ -75,14 +75,15 @@ class NoDriver:
 class Pulse:
     """Beats until `stop`; carries the recorder's rows and events.
 
-    asked_to_end: this worker is to finish its step, save and end. requests: what else this attempt of the run was asked
-    to do, oldest first. members: who trains together, in a run that goes on without a lost worker. lost: why it is
-    without a driver, if it is. abandon: called with a sentence when the run is over for this worker, whatever its
-    training thread sits in (another worker is lost, or the driver); it must end the process.
+    asked_to_end: this worker is to finish its step, save and end. asked_to_leave: it alone is to leave. requests: what
+    else this attempt of the run was asked to do, oldest first. members: who trains together, in a run that goes on
+    without a lost worker. lost: why it is without a driver, if it is. abandon: called with a sentence when the run is
+    over for this worker, whatever its training thread sits in (another worker is lost, or the driver); it must end the
+    process.
     """
 
     def __init__(self, member: DriverAccess, recorder: Recorder, abandon: Callable[[str], None]) -> None:
-        self.asked_to_end = False
+        self.asked_to_end = self.asked_to_leave = False
         self.requests: tuple[Any, ...] = ()
         self.members = MemberNews(member.give_up_after_s)
         self._member, self._recorder, self._abandon = member, recorder, abandon
@@ -124,6 +125,15 @@ class Pulse:
     def ask_to_end(self) -> None:
         """Let the run end after this step; whoever asks one rank asks all."""
         self.asked_to_end = True
+
+    def ask_to_leave(self) -> None:
+        """Let this worker alone leave the run, where others go on without it."""
+        self.asked_to_leave = True
+
+    def pause(self, number: int) -> None:
+        """Say that the members of this number have all paused, so that others follow them."""
+        self.members.paused = number
+        self.beat()
 
     def stop(self, verdict: Verdict) -> None:
         """Send what is left, say goodbye with `verdict`, and end the thread."""
@@ -189,6 +199,8 @@ class Pulse:
                 "part": recorder.part,
                 "progress": recorder.progress,
                 "carries": self._carries,
+                "paused": self.members.paused,
+                "leaving": self.asked_to_leave,
                 **recorder.take(ending="bye" in more),
                 **more,
             }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from volary.run.control.requests import Request
+from volary.run.control.requests import WorkerRequest
 from volary.sharding.groups import LEADER, leads
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class RunRequests:
                 self._bulletin.post(f"{_TOPIC} {self._posted}", request)
         return self._posted
 
-    def due(self, agreed: int) -> Iterator[Request]:
+    def due(self, agreed: int) -> Iterator[WorkerRequest]:
         """Yield the requests up to number `agreed` that are not done yet. A collective call."""
         while self._done < agreed:
             self._done += 1
-            yield msgspec.convert(self._bulletin.read(f"{_TOPIC} {self._done}", LEADER), Request)
+            yield msgspec.convert(self._bulletin.read(f"{_TOPIC} {self._done}", LEADER), WorkerRequest)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class KeptState:
     due: what was agreed on the newest contribution, if its update is done and not all that follows it; else None.
     begun: the feed's step before that. saved: the step of the newest checkpoint that counts, 0 without one. asked: how
     many requests to the run were done before that contribution; what was to follow it is done after the next one.
+    inherited: by rank, what others had alone that have handed it over to this one: it counts once they are gone.
     """
 
     step: int
@@ -28,6 +29,7 @@ class KeptState:
     begun: int
     saved: int
     asked: int = 0
+    inherited: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls) -> KeptState:
@@ -38,6 +40,11 @@ class KeptState:
     def newness(self) -> tuple[int, bool]:
         """Greater for a state of which more is done."""
         return self.step, self.due is None
+
+    def among(self, ranks: Collection[int]) -> KeptState:
+        """The same for a group of these ranks: what is inherited is of those that are gone."""
+        gone = {rank: state for rank, state in self.inherited.items() if rank not in ranks}
+        return replace(self, inherited=gone)
 
     def own_at(self, step: int) -> dict[str, Any]:
         """The state that this rank alone has after `step` steps, of this state or of one contribution more."""

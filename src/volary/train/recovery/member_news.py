@@ -17,12 +17,14 @@ MORE_S = 5.0  # beyond the silence after which a worker counts as lost: until al
 class MemberNews:
     """newest: the members as the driver named them last; nobody before it names any.
 
-    bound_s: of the wait for news once the exchange broke.
+    bound_s: of the wait for news once the exchange broke. paused: the number of the members that have all paused for
+    others to follow, of which this worker is one; None: it has not.
     """
 
     def __init__(self, give_up_after_s: float) -> None:
         self.newest = GroupMembers(())
         self.bound_s = give_up_after_s + MORE_S
+        self.paused: int | None = None
         self._changed = threading.Condition()
         self._interrupt: Callable[[], object] = lambda: None
 
@@ -66,4 +68,5 @@ class MemberNews:
         with self._changed:
             if not self._changed.wait_for(lambda: self.newest.number > members.number, self.bound_s):
                 raise lost
+            self.paused = None
             return self.newest

@@ -25,6 +25,7 @@ from volary.run.launch.assignment import Assignment
 from volary.run.launch.meeting import Meeting
 from volary.server.client.client import Client
 from volary.server.client.link import Link
+from volary.sharding.groups import LEADER
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import compare, compare_with_first
 from volary.train.served.roster_client import RosterClient
@@ -111,6 +112,20 @@ def gathered(
         part = _part(change)
         bulletin = BoardBulletin(store, place.rank, place.world_size, place.attempt, part, recorder.waiting)
         return bulletin.share(topic, value)
+
+
+def facts_of_first(member: Membership, recorder: Recorder, change: int) -> Facts:
+    """What rank 0 of the group of this change of members has posted of its code, settings, network and data.
+
+    Raises VolaryError.
+    """
+    place, key = member.place, member.directory.key()
+    store = KeyedStore.at(member.host, member.port, key, member.attempt_id, LAST_RESORT_S)
+    with closing(store):
+        bulletin = BoardBulletin(store, place.rank, 1, place.attempt, _part(change), recorder.waiting)
+        code: Facts = bulletin.read("code", LEADER)
+        network: Facts = bulletin.read("shapes", LEADER)
+        return code | network
 
 
 def _part(change: int) -> str:

@@ -80,7 +80,7 @@ def _train(it: TrainingGroup, group: Group, device: torch.device, recorder: Reco
         return _network(session, device, member)
 
     def put_together(model: Model, own: Group) -> Training[Lockstep]:
-        return assemble(
+        found = assemble(
             model,
             group=own,
             device=device,
@@ -90,6 +90,8 @@ def _train(it: TrainingGroup, group: Group, device: torch.device, recorder: Reco
             requests=lambda: pulse.requests,
             estimate=None if tried is None else tried.estimate,
         )
+        found.coordinator.members = it.members
+        return found
 
     watch = _Watch(it, recorder, pulse, saves=not isinstance(drafts, RemoteDrafts))  # which need its disk
     return train_stages(model_of, group, drafts, recorder, put_together, watch, kept, it.keep)

@@ -1,4 +1,4 @@
-"""A run in lock step that goes on when a worker is lost: those that are left meet again, and train on from memory."""
+"""A run in lock step that goes on when members are lost, leave or join: they meet again, and train on from memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from volary.comm.control.errors import ConnectionLost
 from volary.errors import PeerLost
 from volary.run.launch.members import GroupMembers
 from volary.session.spec import Session
+from volary.train.member.compare import compare_with_first, data_facts, shape_facts
 from volary.train.recovery.kept_state import KeptState
-from volary.train.worker.connect import gathered
+from volary.train.recovery.pausing import MembersChange
+from volary.train.worker.connect import facts_of_first, gathered
+from volary.train.worker.session import run_facts
 
 if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 NOTHING = [-1, False]  # the newness of nothing
 SPARE = [-2, False]  # of what a worker has that has not trained: others go by theirs
+MAY_CHANGE = ("setting strategy.workers", "setting optimizer.lr")  # while a run trains
 
 
 @dataclass
@@ -74,13 +78,14 @@ class Regrouping:
 
         Raises what `train` raises, and PeerLost if nobody says who trains on.
         """
-        members = before = GroupMembers(tuple(range(self._member.place.world_size - self._session.strategy.spares)))
-        if self._member.place.rank not in members.ranks:
+        members = before = GroupMembers(tuple(range(self._session.strategy.workers)))
+        rank = self._member.place.rank
+        if rank not in members.ranks:
             named = self._waited()
             if named is None:
                 return "left"
             members = named
-        while True:
+        while rank in members.ranks:
             try:
                 return train(self._group(members, before))
             except Exception as error:
@@ -90,15 +95,32 @@ class Regrouping:
                 if not isinstance(error, PeerLost | ConnectionLost) and self._news.newest.number == members.number:
                     raise
                 lost = PeerLost(str(error))  # without the traceback, which holds all that has trained
+                if isinstance(error, MembersChange):
+                    self._pulse.pause(members.number)
             with self._recorder.waiting():
                 members, before = self._news.after(members, lost), members
+        return "left"
 
     def _waited(self) -> GroupMembers | None:
-        """Be ready, and wait for the place of a lost worker; None: the run is over, and nobody was lost."""
+        """Be ready, and wait until this worker is to train; None: the run is over before, or it is to leave."""
         self._spare, self._model = True, self._network()
-        self._recorder.event("spare")
+        if self._member.joins:
+            self._compare(self._model)
+        else:
+            self._recorder.event("spare")
         self._recorder.enter("idle")
-        return self._news.naming(self._member.place.rank, lambda: self._pulse.asked_to_end)
+        return self._news.naming(
+            self._member.place.rank, lambda: self._pulse.asked_to_end or self._pulse.asked_to_leave
+        )
+
+    def _compare(self, model: Model) -> None:
+        """Raise RanksDiffer, with a table, unless this worker could have begun the run with the others."""
+        facts = run_facts(self._session, self._member), shape_facts(model.module) | data_facts(model.samples)
+        theirs = facts_of_first(self._member, self._recorder, self._news.newest.number)
+        own = facts[0] | facts[1]
+        for name in MAY_CHANGE:
+            own.pop(name, None), theirs.pop(name, None)
+        compare_with_first(theirs, own, self._member.place.rank)
 
     def _group(self, members: GroupMembers, before: GroupMembers) -> TrainingGroup:
         interrupting = partial(self._news.interrupting, members)
@@ -120,8 +142,9 @@ class Regrouping:
         placed = self._placed(members, rank)
         session = Session.read(placed.directory.session, [f"strategy.workers={len(members.ranks)}"])
         self._recorder.place = placed.place.rank
-        if kept is not None and not placed.place.leads:
-            kept = replace(kept, alike={})  # that of the first is sent to all
+        if kept is not None:
+            kept = kept.among(members.ranks)
+            kept = kept if placed.place.leads else replace(kept, alike={})  # that of the first is sent to all
         return self._made(placed, session, members, before, interrupting, kept)
 
     def _placed(self, members: GroupMembers, rank: int) -> Membership:

@@ -17,6 +17,7 @@ from volary.train.state.rank_state import (
     HELD,
     PARAMETERS,
     PRECISION,
+    RESIDUALS,
     STREAMS,
     PerWorkerState,
     held,
@@ -137,7 +138,7 @@ class SessionParts:
         if PARAMETERS in own:  # it is the same worker, however many there are now
             own[PARAMETERS]["workers"] = self._saver.size
         self._spread(parts, kept.alike if self._holdings.leads else None)
-        self._restore_own([own], own)
+        self._restore_own([own, *({RESIDUALS: state} for state in kept.inherited.values())], own)
         self._saver.begun = self._saver.saved = posted_by_first["saved"]
         self._recorder.go_on_from(posted_by_first["step"])
         due = posted_by_first["due"]

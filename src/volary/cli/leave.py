@@ -1,0 +1,32 @@
+"""Let a worker leave a running job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from volary.cli.command import arguments
+from volary.cli.command.output import say
+from volary.errors import RunError
+
+if TYPE_CHECKING:
+    from volary.run.database.reader import Event
+    from volary.run.directory import RunDirectory
+
+
+@click.command()
+@arguments.run
+@click.argument("rank", type=click.IntRange(0))
+def leave(run: RunDirectory, rank: int) -> None:
+    """Let the worker RANK of RUN leave after the step that it is doing; the others go on. Waits for that."""
+    from volary.monitor.watching import wait_for
+    from volary.run.control.requests import LeaveRun
+
+    def answers(event: Event) -> bool:
+        return event.rank == rank and (event.kind != "warning" or "asked to let" in event.data.get("text", ""))
+
+    event = wait_for(run, LeaveRun(rank), ("left", "lost", "warning"), answers)
+    if event.kind != "left":
+        raise RunError(str(event.data.get("text") or f"rank {rank} {event.data.get('reason', 'is lost')}"))
+    say(f"rank {rank} left {run.name} after step {event.step}")

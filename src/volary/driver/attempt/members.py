@@ -1,0 +1,86 @@
+"""Who trains together in a run whose workers keep step: a plain state machine, told of losses, joins and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from volary.errors import VolaryError
+from volary.run.control.requests import ChangeMembers
+from volary.run.directory import RunDirectory
+from volary.run.launch.members import GroupMembers
+from volary.session.spec import Session
+
+
+class TrainingMembers:
+    """now: the members. A loss changes them at once. Joins and leaves do where all pause, between two contributions.
+
+    For these one `ChangeMembers` at a time is asked of the members, which all of them carry out after the same step;
+    the first one that says that it has paused is answered with who follows. leaving: ranks that were asked to leave.
+    """
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self.now = GroupMembers(tuple(ranks))
+        self.leaving: list[int] = []
+        self._ready: list[int] = []  # that have joined the run, and train from the next change on
+        self._asked: ChangeMembers | None = None
+
+    def why_not_leave(self, rank: int) -> str:
+        """A sentence why a rank cannot be asked to leave; empty if it can."""
+        if rank not in self.now.ranks:
+            return f"rank {rank} does not train in this run; these do: {', '.join(map(str, sorted(self.now.ranks)))}"
+        if rank in self.leaving:
+            return f"rank {rank} was asked before, and leaves"
+        if len(self.now.ranks) - len(self.leaving) == 1:
+            return f"rank {rank} is the last one; accepted: volary stop, which ends the run"
+        return ""
+
+    def leave(self, rank: int) -> None:
+        """Let a rank, which can (`why_not_leave`), leave with the next change."""
+        self.leaving.append(rank)
+
+    def ready(self, ranks: Collection[int]) -> None:
+        """Note all that have joined the run, and are ready to train."""
+        self._ready = [rank for rank in ranks if rank not in self.now.ranks]
+
+    def request(self) -> ChangeMembers | None:
+        """The request to pass on to the members, once for each change; None: nothing is to be asked."""
+        if self._asked is not None or not (self._ready or self.leaving):
+            return None
+        self._asked = ChangeMembers(self.now.number, tuple(self.leaving))
+        return self._asked
+
+    def lose(self, gone: Collection[int], spares: Sequence[int]) -> bool:
+        """Note who is gone; whether that changes the members. spares: those that are ready to take a lost one's place.
+
+        If all that are left were asked to leave, they stay: somebody has to train.
+        """
+        self.leaving = [rank for rank in self.leaving if rank not in gone]
+        self._ready = [rank for rank in self._ready if rank not in gone]
+        if not set(self.now.ranks).intersection(gone):
+            return False
+        self.now, self._asked = self.now.without(gone, spares), None
+        if set(self.now.ranks) <= set(self.leaving):
+            self.leaving.clear()
+        return True
+
+    def paused(self, number: int) -> bool:
+        """The members of this number have paused, as one of them says; whether others follow them now."""
+        if self._asked is None or number != self._asked.number:
+            return False
+        gone = self._asked.leaving
+        self.leaving = [rank for rank in self.leaving if rank not in gone]
+        self.now, self._asked = self.now.changed(gone, self._ready), None
+        self._ready = []
+        return True
+
+
+def why_not_more(directory: RunDirectory, members: TrainingMembers, workers: int) -> str:
+    """A sentence why the run's session cannot be trained with so many workers more; empty if it can."""
+    now = len(members.now.ranks)
+    try:
+        session = Session.read(directory.session, [f"strategy.workers={now + workers}"])
+    except VolaryError as error:
+        return f"{now} workers train, and with {now + workers} {error}"
+    if (fragments := session.strategy.consistency.fragments) > 1:
+        return f"consistency.fragments is {fragments}, which are exchanged in turn, and a joiner does not know how far"
+    return ""

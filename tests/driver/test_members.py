@@ -1,0 +1,145 @@
+"""Who trains together: losses change that at once, joins and leaves where all pause; whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driver._members import World
+from simulation._seeds import every
+from volary.driver.attempt.members import TrainingMembers, why_not_more
+from volary.run.control.requests import ChangeMembers
+from volary.run.database.journal import Journal
+from volary.run.directory import RunDirectory
+from volary.run.launch.members import GroupMembers
+
+
+@pytest.fixture
+def journal() -> Iterator[Journal]:
+    journal = Journal(RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n").database)
+    yield journal
+    journal.close()
+
+
+def test_who_leaves_does_so_once_all_have_paused_for_it():
+    members = TrainingMembers(range(3))
+    members.leave(1)
+    request = members.request()
+    assert request == ChangeMembers(0, (1,)) and members.request() is None
+    assert members.now == GroupMembers((0, 1, 2))
+    assert members.paused(0) and members.now == GroupMembers((0, 2), 1)
+    assert not members.paused(0), "others say it, too"
+    assert members.request() is None
+
+
+def test_who_has_joined_trains_from_the_next_pause_on_behind_the_others():
+    members = TrainingMembers(range(2))
+    members.ready([3])
+    assert members.request() == ChangeMembers(0)
+    members.ready([3, 2])
+    assert members.paused(0) and members.now == GroupMembers((0, 1, 3, 2), 1)
+
+
+def test_who_is_asked_to_leave_after_the_others_were_asked_to_pause_leaves_with_the_next_change():
+    members = TrainingMembers(range(3))
+    members.leave(0)
+    assert members.request() == ChangeMembers(0, (0,))
+    members.leave(2)
+    assert members.paused(0) and members.now.ranks == (1, 2)  # nobody has what is only of rank 2 yet
+    assert members.request() == ChangeMembers(1, (2,))
+    assert members.paused(1) and members.now.ranks == (1,)
+
+
+def test_a_loss_changes_the_members_at_once_and_what_was_asked_is_asked_again_of_those_that_are_left():
+    members = TrainingMembers(range(4))
+    members.leave(3)
+    members.ready([4])
+    assert members.request() == ChangeMembers(0, (3,))
+    assert members.lose({1}, ()) and members.now == GroupMembers((0, 2, 3), 1)
+    assert not members.paused(0)
+    assert members.request() == ChangeMembers(1, (3,))
+    assert members.paused(1) and members.now == GroupMembers((0, 2, 4), 2)
+
+
+def test_the_loss_of_who_is_no_member_or_was_to_be_one_changes_nothing():
+    members = TrainingMembers(range(2))
+    members.ready([2])
+    members.request()
+    assert not members.lose({2}, ())
+    assert members.paused(0) and members.now == GroupMembers((0, 1), 1)
+
+
+def test_those_that_were_asked_to_leave_stay_if_they_are_all_that_are_left():
+    members = TrainingMembers(range(3))
+    members.leave(1)
+    members.leave(2)
+    assert members.lose({0}, ()) and members.now.ranks == (1, 2)
+    assert members.leaving == [] and members.request() is None
+
+
+def test_who_cannot_leave_learns_why():
+    members = TrainingMembers(range(2))
+    assert members.why_not_leave(7) == "rank 7 does not train in this run; these do: 0, 1"
+    members.leave(1)
+    assert members.why_not_leave(1) == "rank 1 was asked before, and leaves"
+    assert members.why_not_leave(0) == "rank 0 is the last one; accepted: volary stop, which ends the run"
+
+
+def test_no_more_join_than_the_session_can_be_trained_with():
+    text = "network: lenet\ndata: {source: digits, batch_size: 4}\ntrain: {steps: 9}\nstrategy: {workers: 2}\n"
+    directory = RunDirectory.create(Path("runs"), "it", "x", text)
+    members = TrainingMembers(range(2))
+    assert why_not_more(directory, members, 2) == ""
+    assert why_not_more(directory, members, 3).startswith("2 workers train, and with 5 ")
+
+
+def played(seed: int, journal: Journal, *, at_once: int = 1) -> None:
+    """Let members join, leave and be lost at any moment, up to so many at once; then look at what has come of it."""
+    world = World(seed, journal, workers=2 + seed % 3, spares=seed % 2)
+    draw, dead = world.draw, set[int]()
+    for _ in range(60):
+        match draw.choices(["goes on", "joins", "leaves", "interrupted", "dies"], [30, 2, 1, 1, 1])[0]:
+            case "goes on":
+                world.goes_on(draw.choice(world.here))
+            case "joins":
+                world.joins()
+            case "leaves":
+                for _ in range(at_once):
+                    world.leave(draw.choice(world.here).rank)
+            case "interrupted":
+                world.interrupted(draw.choice(world.here))
+            case "dies":
+                for victim in draw.sample(world.here, min(at_once, len(world.here))):
+                    if world.survives_without(victim):
+                        world.dies(victim)
+                        dead.add(victim.rank)
+            case _:
+                raise AssertionError
+    world.settles()
+    here = {one.rank for one in world.here if one.group is not None}
+    (number,) = {one.number for one in world.here if one.group is not None}
+    assert here == set(world.members.now.ranks), "those that are left train together"
+    assert number == world.members.now.number == len(world.names) - 1
+    idle = {one.rank for one in world.here} - here
+    assert all(rank < 2 + seed % 3 + seed % 2 for rank in idle), "who has joined trains, and only spares wait"
+    left = {one.rank for one in world.workers.values() if one.gone} - dead
+    assert left <= world.asked and not (left & here)
+    for before, after in zip(world.names, world.names[1:], strict=False):
+        assert after.number == before.number + 1
+        assert set(before.ranks) & set(after.ranks), "somebody has the state"
+        assert set(before.ranks) - set(after.ranks) <= world.asked | dead
+    last = max(world.learnt)
+    assert sorted(world.learnt) == list(range(1, last + 1)), "no step is left out"
+    assert {one.step for one in world.here if one.group is not None} == {last}
+
+
+def test_members_that_come_and_go_at_any_moment_train_together_in_the_end_and_leave_no_step_out(journal):
+    every(range(60), lambda seed: played(seed, journal))
+
+
+@pytest.mark.slow  # 600 schedules
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_members_that_come_and_go_in_many_schedules(journal, at_once):
+    every(range(100, 400), lambda seed: played(seed, journal, at_once=at_once))
