@@ -8,7 +8,6 @@ import click
 
 from volary.cli.command import arguments
 from volary.cli.command.output import remark, say, say_json, say_pairs, say_table
-from volary.errors import BadInput
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ def evaluate(
     from volary.session.spec import Session
 
     if isinstance(task := task_of(run), Script):
-        if average:
-            raise BadInput(f"{run.path} is of a training loop of your own; accepted with --average: a run of a session")
         task = task.to_measure(overrides)
     elif overrides:
         task = Session.read(run.session, overrides)

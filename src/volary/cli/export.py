@@ -66,13 +66,14 @@ def export(
     file = new_file(output or Path(f"{run.name}-step-{manifest.step}.safetensors"), "--output")
     folder = Checkpoints(run.checkpoints).path(manifest.step)
     if average:
-        from volary.train.afterwards import load_model
+        from volary.train.afterwards import load_model, load_network
         from volary.train.state.weights import weights_content, weights_of
 
         if outline(run.session).own_loop:
-            raise BadInput(f"{run.path} is of a training loop of your own; accepted with --average: a run of a session")
-        model = load_model(run, manifest.step, average=True)
-        weights = whole(weights_content(weights_of(model.module)))
+            module = load_network(run, manifest.step, average=True)
+        else:
+            module = load_model(run, manifest.step, average=True).module
+        weights = whole(weights_content(weights_of(module)))
     elif WEIGHTS in manifest.files:
         weights = read(folder, manifest, WEIGHTS)
     else:

@@ -116,12 +116,12 @@ def load_model(directory: RunDirectory, step: int, session: Session | None = Non
     return model
 
 
-def load_network(directory: RunDirectory, step: int) -> nn.Module:
+def load_network(directory: RunDirectory, step: int, *, average: bool = False) -> nn.Module:
     """The same of a run of a loop of one's own, whose network is named. Raises SettingError if it cannot be made."""
     module = Script.read(directory.session).new_network()
     if not isinstance(module, torch.nn.Module):
         raise SettingError(f"network makes a {type(module).__name__}; accepted: a torch module")
-    _load(module, directory, step)
+    _load(module, directory, step, average=average)
     return module
 
 

@@ -159,13 +159,16 @@ class ServerKeeper:
     def close(self) -> None:
         self._link.close()
 
-    def pull_snapshot(self, snapshot: int) -> dict[int, Tensor] | None:
-        """The state that is kept as `snapshot`, by slice; None: it is not kept any more. Raises PeerLost."""
+    def pull_snapshot(self, snapshot: int, at_least: int = 0) -> dict[int, Tensor] | None:
+        """The state that is kept as `snapshot`, by slice; None: it is not kept any more. Raises PeerLost.
+
+        at_least: the update that AVERAGED values are as of, or a newer one.
+        """
         values = {number: torch.empty_like(one.pulled.values) for number, one in self.slices.items()}
         with self._link.changed:
             self._snapshot_left, self._snapshot_gone = set(values), False
         for number, one in values.items():
-            self._link.pull(number, 0, PlainMemory(as_bytes(one)), snapshot)
+            self._link.pull(number, at_least, PlainMemory(as_bytes(one)), snapshot)
         self._link.wait_for(
             lambda: self._snapshot_gone or not self._snapshot_left, lambda: f"snapshot {snapshot} of the parameters"
         )

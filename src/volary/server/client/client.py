@@ -156,7 +156,7 @@ class Client:
         They may be the same as have come; `version(number) + 1` asks for newer ones. What has been asked and has not
         come is not asked twice: should it turn out to be too old, it is asked for again.
         """
-        wanted = 0 if snapshot else max(at_least, self._versions[number], 0)
+        wanted = at_least if snapshot else max(at_least, self._versions[number], 0)
         if earlier := self._pulls.get((number, snapshot)):
             earlier.wanted = max(earlier.wanted, wanted)
             return []

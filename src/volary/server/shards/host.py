@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.server.protocol.from_members import Beat, Kept, PartialNorms
-from volary.server.protocol.header import Header, MessageKind
+from volary.server.protocol.header import AVERAGED, Header, MessageKind
 from volary.server.shards.buffer_pool import Offer, PooledBuffer
 from volary.server.shards.differences import Differences
 from volary.server.shards.outbox import Outbox
@@ -38,6 +38,7 @@ from volary.server.shards.slice_store import PendingContribution, SliceStore
 if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
     from volary.comm.channels.channel import Channel, Message, Payload
+    from volary.server.shards.slice_store import Reading
 
 JOIN_S = 5.0
 Step = Callable[[], list[Action]]
@@ -238,8 +239,7 @@ class Host:
                     self._stirring.add(connection.outbox)
             case Give(peer, answer):
                 if connection := self._connections.get(peer):
-                    kept = slice_store.read_evaluated(answer.slice, answer.snapshot) if answer.snapshot else None
-                    connection.outbox.give(answer, kept)
+                    connection.outbox.give(answer, self._aside(answer))
                     self._stirring.add(connection.outbox)
             case Hold(number, contribution):
                 assert offer is not None and header is not None
@@ -259,6 +259,12 @@ class Host:
                 self._report(Kept(snapshot))
             case NormsFound(number, norms):
                 self._report(PartialNorms(number, norms))
+
+    def _aside(self, answer: Header) -> Reading | None:
+        """What is asked for instead of the newest values."""
+        if answer.snapshot == AVERAGED:
+            return self.slice_store.read_averaged(answer.slice)
+        return self.slice_store.read_evaluated(answer.slice, answer.snapshot) if answer.snapshot else None
 
 
 class _Connection:

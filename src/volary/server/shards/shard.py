@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from volary.server.protocol.clocks import ClockSet
-from volary.server.protocol.header import Form, Header, MessageKind
+from volary.server.protocol.header import AVERAGED, Form, Header, MessageKind
 from volary.server.protocol.norms import combined
 from volary.server.protocol.updates import Closing, Contribution
 from volary.server.shard_rule import ShardRule
@@ -372,7 +372,7 @@ class Shard:
 
     def _due(self, one: _Slice, header: Header) -> int | None:
         """The version that a pull can be answered with now. Values that are just changing are not given."""
-        if header.snapshot:
+        if header.snapshot and header.snapshot != AVERAGED:
             snapshot = self._snapshots.get(header.snapshot)
             return snapshot.number if snapshot and snapshot.number <= one.version else None
         return one.version if header.version <= one.version and not one.busy else None

@@ -211,11 +211,16 @@ class SliceStore:
             return reading
         values = self._copied(reading.tensor)
         reading.close()
-        averages = self._averages(self.kept_state(number, snapshot))
-        for part, average in zip(self._parts(number, values.tensor), averages, strict=False):  # none of buffers
-            if average is not None:
-                part.copy_(average)
+        self._put_averages(number, values.tensor, self.kept_state(number, snapshot))
         return Reading(self, values, reading.version)
+
+    def read_averaged(self, number: int) -> Reading:
+        """Read the newest values, with their averages in the place of those that have some."""
+        place = self._places[number]
+        with place.lock:
+            values, version = self._copied(place.values.tensor), place.version
+            self._put_averages(number, values.tensor, self._rule(number).state(number))
+        return Reading(self, values, version)
 
     def kept_state(self, number: int, snapshot: int) -> Any:
         """The rule's state as of a snapshot. Raises KeyError if it is not kept."""
@@ -237,6 +242,12 @@ class SliceStore:
             free = values.users == 0
         if free:
             self.pool.give(values.room)
+
+    def _put_averages(self, number: int, values: Tensor, state: Any) -> None:
+        averages = () if self._averages is None else self._averages(state)
+        for part, average in zip(self._parts(number, values), averages, strict=False):  # none of buffers
+            if average is not None:
+                part.copy_(average)
 
     def _parts(self, number: int, values: Tensor) -> Sequence[Tensor]:
         """The values of a slice, (size,), by its parts; views."""

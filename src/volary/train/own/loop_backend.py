@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
     from volary.train.own.loop_checkpoints import LoopCheckpoints
     from volary.train.own.loop_feed import LoopFeed
-    from volary.train.own.model.model_average import AveragedModel
+    from volary.train.own.model.model_average import WeightAverage
 
 
 class LoopBackend(Protocol):
@@ -55,8 +55,8 @@ class LoopBackend(Protocol):
         """See `Worker.sync_batch_norm`. Raises BadInput."""
         ...
 
-    def to_average(self, model: nn.Module) -> AveragedModel:
-        """The distributed model, of which an average can be kept. Raises BadInput, SettingError if none can."""
+    def average(self, model: nn.Module, decay: float) -> WeightAverage:
+        """See `Worker.average`. Of a distributed model. Raises BadInput, SettingError if none can be kept of it."""
         ...
 
     def weigh(self, count: float) -> None:

@@ -18,6 +18,7 @@ from volary.train.own.model.contents import as_one
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.parts.cut_optimizer import take_up
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
+from volary.train.own.served.average import ServedAverage
 from volary.train.state.optimizer_state import OUTER, OptimizerState
 from volary.train.state.rank_state import HELD, PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
@@ -25,6 +26,7 @@ from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.stateful import CheckpointParts
 from volary.train.state.weights import WEIGHTS, SavedWeights, load_weights, weights_content, weights_of
 from volary.train.strategies.strategy_state import STRATEGY, StrategyState, renamed
+from volary.train.update.averaging import AVERAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -259,7 +261,7 @@ class LoopCheckpoints:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
             self._told = True
             return
-        alike = nn.Module | ModelAverage
+        alike = nn.Module | ModelAverage | ServedAverage
         own = [name for name, value in named.items() if hasattr(value, "state_dict") and not isinstance(value, alike)]
         cut = self._cut(named.values())
         kept = {name: self._own_state(named[name], states[name], cut) for name in own if updates_locally}
@@ -327,6 +329,8 @@ class LoopCheckpoints:
         """A value as it was saved: an object that has taken up its state, or the plain value."""
         if "value" in saved:
             return saved["value"]
+        if isinstance(value, ServedAverage):
+            return value  # servers have read it
         cut = self._cut([value])
         if isinstance(value, nn.Module) and (saved == _SERVED or (cut is not None and saved == _WEIGHTS)):
             blocks = None if cut is None else cut.holdings.blocks
@@ -355,7 +359,8 @@ class LoopCheckpoints:
         return value
 
     def _state_of(self, name: str, value: Any) -> Any:
-        if any(unwrapped(value) is unwrapped(one) for one in self._on_servers()):
+        on_servers = (unwrapped(one) for one in self._on_servers())
+        if isinstance(value, ServedAverage) or any(unwrapped(value) is one for one in on_servers):
             return _SERVED
         if (cut := self._cut([value])) is not None:
             return _WEIGHTS if isinstance(value, nn.Module) else {_PARTS: cut.settings_of(value)}
@@ -369,7 +374,7 @@ class LoopCheckpoints:
             if name not in self._checked and not loads(state):
                 raise BadInput(f"worker.save: the state_dict() of {name} holds more than {ACCEPTED}")
             self._checked.add(name)
-            return {"state": state}
+            return {"state": state, **({AVERAGE: True} if isinstance(value, ModelAverage) else {})}
         found, refused = keepable(value)
         for where, kind in refused.items():
             raise BadInput(f"worker.save: {name}{where} is a {kind}; accepted: {_STATES}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -24,6 +24,7 @@ from volary.train.own.model.distribution import LoopRun
 from volary.train.own.model.loop_model import LoopModel
 from volary.train.own.model.loop_steps import LoopSteps
 from volary.train.own.model.loss_watch import LossWatch
+from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.together import called_by_all, total
 from volary.train.worker.saver import GroupSaver
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.session.script import Script
-    from volary.train.coordinator import Outcome
     from volary.train.member.pulse import EndWatch
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
@@ -83,7 +83,7 @@ class ReplicatedLoop:
         return self._share.weight
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Literal["stopped"]:
         return "stopped"
 
     def distribute(
@@ -100,17 +100,12 @@ class ReplicatedLoop:
     def sync_batch_norm(self, model: nn.Module) -> None:
         self._run.sync_batch_norm(model, self._group_of_all)
 
-    def to_average(self, model: nn.Module) -> LoopModel:
-        known = [one for one in self._models if unwrapped(one.model) is unwrapped(model)]
-        if not known:
-            raise BadInput(
-                "worker.average was given a model that is not distributed; accepted: one that worker.distribute was "
-                "given before"
-            )
+    def average(self, model: nn.Module, decay: float) -> ModelAverage:
+        known = next(one for one in self._models if unwrapped(one.model) is unwrapped(model))
         strategy = self._script.strategy
-        if known[0].cut is not None:
+        if known.cut is not None:
             raise SettingError(
-                f"worker.average: with partition={known[0].cut.partition} workers hold parts of the network; accepted: "
+                f"worker.average: with partition={known.cut.partition} workers hold parts of the network; accepted: "
                 "partition=data or sharded"
             )
         if self._replicas_differ:
@@ -122,7 +117,7 @@ class ReplicatedLoop:
             raise SettingError(
                 "worker.average: exchange.behind is true, and updates are under way at all times; accepted: false"
             )
-        return known[0]
+        return ModelAverage(known, decay)
 
     def weigh(self, count: float) -> None:
         share = self._share

@@ -14,6 +14,7 @@ from volary.comm.groups.tensor_messages import TensorMessages
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
+from volary.naming import unwrapped
 from volary.network.operations.sync_norm import has_batch_norm
 from volary.session.fitting import in_parts
 from volary.sharding.groups import RankMesh, leads
@@ -21,7 +22,6 @@ from volary.train.averages.ema import Ema
 from volary.train.own import measured, together
 from volary.train.own.given import refuse_given
 from volary.train.own.lockstep_position import of_first
-from volary.train.own.model.model_average import ModelAverage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from volary.train.own.loop_backend import LoopBackend
     from volary.train.own.loop_feed import LoopFeed
     from volary.train.own.measured import Tensors
+    from volary.train.own.model.model_average import WeightAverage
     from volary.train.recording.recorder import Recorder
 
 
@@ -96,7 +97,7 @@ class Worker:
             self._loop.sync_batch_norm(model)
         return model
 
-    def average(self, model: nn.Module, decay: float = 0.999) -> ModelAverage:
+    def average(self, model: nn.Module, decay: float = 0.999) -> WeightAverage:
         """An exponential moving average (EMA) of a distributed model's weights, equal on all workers.
 
         Each `optimizer.step()` lets the weights enter it: nothing else is to be called. With `consistency: local` they
@@ -106,7 +107,12 @@ class Worker:
         for another decay and where workers' weights always differ.
         """
         rule = Ema(decay=decay)
-        return ModelAverage(self._loop.to_average(model), rule.decay)
+        if not any(unwrapped(one) is unwrapped(model) for one in self._loop.models):
+            raise BadInput(
+                "worker.average was given a model that is not distributed; accepted: one that worker.distribute was "
+                "given before"
+            )
+        return self._loop.average(model, rule.decay)
 
     def clip_grad_norm_(
         self, parameters: nn.Module | Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0

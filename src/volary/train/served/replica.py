@@ -16,6 +16,7 @@ from volary.exchange.gradients.just_in_time import JustInTime, compiled_code_rea
 from volary.exchange.representations import representation_in
 from volary.exchange.servers.keeper import ServerKeeper
 from volary.exchange.servers.transfer_times import TransferTimes
+from volary.server.protocol.header import AVERAGED
 from volary.train.replica import await_parameter
 from volary.train.served.worker_slices import Statistics, WorkerSlices
 from volary.train.strategies import idle_settings
@@ -220,6 +221,21 @@ class ServedReplica:
         finally:
             for number, values in own.items():
                 slices[number].pulled.install(values)
+            self._aside = False
+
+    @contextmanager
+    def averaged(self, oldest: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        """Give the network's tensors and their averages, both (...), where servers keep some, as of update `oldest`.
+
+        Or as of a newer one, if servers have it. Up to the end no other values come to the network.
+        """
+        with self._recorder.waiting():
+            values = self._keeper.pull_snapshot(AVERAGED, oldest)
+        assert values is not None
+        self._aside = True
+        try:
+            yield self._slices.by_tensor(values)
+        finally:
             self._aside = False
 
     def close(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
 
+from volary.exchange.gradients.plan import values_in
 from volary.exchange.representations import representation_in
 from volary.exchange.representations._base import Piece
 from volary.exchange.servers.keeper import WorkerSlice
@@ -16,7 +17,7 @@ from volary.exchange.servers.pushed import PlainValues
 from volary.exchange.servers.pushed_factors import FactorRows
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from volary.codec._base import FrameCodec
     from volary.exchange.compression.push_encoding import PushEncoding
@@ -75,6 +76,15 @@ class WorkerSlices:
             for part in worker_slice.slice.parts:
                 found.setdefault(id(self._layout.tensors[part.name]), []).append(worker_slice.slice.number)
         return found
+
+    def by_tensor(self, values: Mapping[int, Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """The network's own tensors (...), and what `values` by slice have for them, in their shape."""
+        found = {name: (own, torch.empty_like(own)) for name, own in self._layout.tensors.items()}
+        for one in self.all:
+            parts = values[one.slice.number].split_with_sizes([part.size for part in one.slice.parts])
+            for part, some in zip(one.slice.parts, parts, strict=True):
+                values_in(part, found[part.name][1].detach()).copy_(some)
+        return list(found.values())
 
     def _use(self, one: Slice, order: dict[int, int]) -> int:
         return min(order.get(id(self._layout.tensors[part.name]), -1) for part in one.parts)

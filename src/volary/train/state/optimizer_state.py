@@ -12,6 +12,7 @@ import torch
 from volary.errors import RunError
 from volary.exchange.gradients.plan import laid_out_as
 from volary.naming import named_parameters
+from volary.run.checkpoints import SHARED, read
 from volary.sharding.blocks import TensorBlock
 from volary.sharding.ranges import Range
 from volary.train.state.state_file import StateContent, unpacked
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from volary.run.checkpoints import Manifest
     from volary.sharding.holdings import Holdings
@@ -193,19 +194,37 @@ def load_checkpoint(module: nn.Module, folder: Path, manifest: Manifest, *, aver
 def load_averages(module: nn.Module, folder: Path, manifest: Manifest) -> None:
     """Set the module's parameters to the averages in the checkpoint in `folder`, where it has some.
 
-    Buffers, and parameters that were never updated, stay as they are. Raises RunError if there are none.
+    Buffers, and parameters that were never updated, stay as they are. Raises RunError if there are none, or several.
     """
-    state, found = OptimizerState.read(folder, manifest), 0
+    state, kept, found = OptimizerState.read(folder, manifest), _of_loop(folder, manifest), 0
     for name, parameter in named_parameters(module):
         each = state.of(Range(name, 0, parameter.numel())).each
         if AVERAGE in each:
-            found += 1
             parameter.copy_(laid_out_as(parameter, each[AVERAGE]))
+        elif name in kept and kept[name].shape == parameter.shape:
+            parameter.copy_(kept[name])
+        else:
+            continue
+        found += 1
     if not found:
         raise RunError(
             f"{folder}: the checkpoint has no averages of weights; accepted with --average: a run with train.average, "
-            "of a step after its start"
+            "of a step after its start, or one whose loop saves what worker.average gives"
         )
+
+
+def _of_loop(folder: Path, manifest: Manifest) -> Mapping[str, Tensor]:
+    """The average (...) by name that all workers of a user's own loop had. Raises RunError if there are several."""
+    if SHARED not in manifest.files:
+        return {}
+    named = unpacked(read(folder, manifest, SHARED), folder / SHARED).get("named", {})
+    found = {name: one["state"] for name, one in named.items() if AVERAGE in one}
+    if len(found) > 1:
+        raise RunError(
+            f"{folder}: the checkpoint has the averages {', '.join(found)}; accepted with --average: a loop that saves "
+            "one"
+        )
+    return next(iter(found.values()), {})
 
 
 def _between(known: Sequence[PartState], wanted: Range, *, copied: bool) -> PartState:

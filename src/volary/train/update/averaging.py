@@ -27,11 +27,15 @@ AVERAGED = "averaged"  # likewise: how often some have entered them, and after w
 
 @dataclass(frozen=True)
 class Averaging:
-    """A session's average, and the steps that its periods are counted in. done: those of the run after an update."""
+    """An average, and the steps that its periods are counted in. done: those of the run after an update.
+
+    used_alone: what an update has no gradient of does not enter, as it may be another optimiser's.
+    """
 
     average: Average
     steps_per_epoch: int
     done: Callable[[SliceUpdate], int]
+    used_alone: bool = False
 
     @classmethod
     def of(
@@ -53,6 +57,8 @@ class Averages:
         """Let all values of the slice as they are after an update enter their averages, if it is time."""
         done = averaging.done(update)
         for place, values in enumerate(slice_values):
+            if averaging.used_alone and update.sums[place] is None:
+                continue
             average, count, newest = self._kept.get(place, (values, 0, 0))
             if (new := averaging.average.share(count, newest, done, averaging.steps_per_epoch)) is None:
                 continue

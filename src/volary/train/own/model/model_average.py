@@ -12,6 +12,7 @@ from volary.naming import named_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
 
@@ -32,8 +33,27 @@ class AveragedModel(Protocol):
         ...
 
 
+class WeightAverage(Protocol):
+    """The average that `worker.average` returns."""
+
+    def applied(self) -> AbstractContextManager[None]:
+        """Lend the model its average, to be evaluated or saved as a file; the trained weights come back after it.
+
+        The weights are as they are until some have entered. Raises SettingError if an average is lent already.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The averages by the names of their parameters, in their shapes."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from these averages. Raises BadInput if the model has no such parameters."""
+        ...
+
+
 class ModelAverage:
-    """The average that `worker.average` returns: the same on all workers, as their weights are whenever some enter it.
+    """See `WeightAverage`. Each worker keeps it, the same on all, as their weights are whenever some enter it.
 
     The first weights enter whole; of later ones `1 - decay` beside `decay` of the average. Buffers are not averaged.
     """
@@ -48,10 +68,6 @@ class ModelAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Lend the model its average, to be evaluated or saved as a file; the trained weights come back after it.
-
-        The weights are as they are until some have entered. Raises SettingError if an average is lent already.
-        """
         if self.is_applied:
             raise SettingError("average.applied() was called within itself; accepted: once at a time")
         self._of.settle()
@@ -65,14 +81,12 @@ class ModelAverage:
             self._swap()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The averages by the names of their parameters, in their shapes; none before a step."""
         self.refuse_applied("worker.save or average.state_dict()")
         self._of.settle()
         self.catch_up()
         return dict(self._kept)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from these averages. Raises BadInput if the model has no such parameters."""
         self.refuse_applied("average.load_state_dict()")
         parameters = dict(named_parameters(self._of.model))
         for name, one in state.items():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from volary.comm.control.store import KeyedStore
 from volary.comm.groups.group import LAST_RESORT_S
@@ -20,6 +23,8 @@ from volary.train.worker.connect import admitted
 from volary.train.worker.over_servers import ServedWorker, network_facts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from volary.train.member.process import Membership
     from volary.train.own.served.loop_start import LoopStart
     from volary.train.own.served.model import ServedModel
@@ -29,22 +34,32 @@ if TYPE_CHECKING:
 
 
 def join(
-    start: LoopStart, model: ServedModel, how: Distributing, portions: LoopPortions, saver: RosterSaver, *, saves: bool
+    start: LoopStart,
+    model: ServedModel,
+    how: Distributing,
+    portions: LoopPortions,
+    saver: RosterSaver,
+    *,
+    saves: bool,
+    decay: float | None,
 ) -> ServedSteps:
     """Be let in. saver: of this worker's files in checkpoints. saves: the loop is made to be saved.
 
-    Raises Stopped if the run is over, RanksDiffer unless all workers are alike.
+    decay: of the average that servers keep of the weights, if they do. Raises Stopped if the run is over, RanksDiffer
+    unless all workers are alike.
     """
-    strategy, member, settings = start.script.strategy, start.member, model.settings
+    strategy, member, settings = start.script.strategy, start.member, replace(model.settings, decay=decay)
     start.recorder.starting("waiting for the servers")
     start.recorder.enter("exchange")
     # of gradients that wait for their optimiser's step no factors are kept
     samples = 0 if how.waits(strategy.consistency) else portions.epochs.batch_size * how.passes
     layout = cut_network(strategy, model.module, samples, elementwise=settings.elementwise)
-    _share_network(member, model, portions, samples, describe(layout.plans, layout.chunk_mb))
+    network = partial(write_network, member.directory.path, model.module, settings, samples)
+    _share_network(member, model, portions, partial(network, describe(layout.plans, layout.chunk_mb)))
     groups = enumerate(zip(settings.kinds, settings.groups, strict=True))
     of_groups = {f"optimizer, group {number}": f"{kind} {group}" for number, (kind, group) in groups}
-    facts, epochs = start.facts | network_facts(model.module, layout) | of_groups, portions.epochs
+    average = {"average": "none" if decay is None else f"decay {decay}"}
+    facts, epochs = start.facts | network_facts(model.module, layout) | of_groups | average, portions.epochs
     hello = WorkerHello(member.place.rank, facts, epochs.samples, 0, "", True, batch_size=epochs.batch_size)
     with ExitStack() as stack:
         work, welcome = stack.enter_context(admitted(member, hello, lambda: start.pulse.asked_to_end))
@@ -80,13 +95,16 @@ def join(
 
 
 def _share_network(
-    member: Membership, model: ServedModel, portions: LoopPortions, samples: int, plan: list[str]
+    member: Membership, model: ServedModel, portions: LoopPortions, write: Callable[[bytes], None]
 ) -> None:
-    """Servers and all other workers begin with the network of rank 0, and these with its order of samples."""
+    """Servers and all other workers begin with the network of rank 0, and these with its order of samples.
+
+    write: it down, with that order.
+    """
     key, folder = member.directory.key(), member.directory.path
     with closing(KeyedStore.at(member.host, member.port, key, member.attempt_id, LAST_RESORT_S)) as board:
         if member.place.leads:
-            write_network(folder, model.module, model.settings, samples, plan, portions.begin())
+            write(portions.begin())
             board.set(HERE, b"")
         else:
             board.wait([HERE])

@@ -19,6 +19,7 @@ from volary.train.own.loop_feed import LoopFeed
 from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.rank_copy import RankCopy
+from volary.train.own.served.average import ServedAverage
 from volary.train.own.served.joining import join
 from volary.train.own.served.model import ServedModel
 from volary.train.own.served.position import RosterPosition, portions_of
@@ -57,6 +58,7 @@ class ServedLoop:
         self._given: tuple[list[nn.Module], list[Optimizer]] = [], []  # to `distribute`
         self._model: ServedModel | None = None
         self._how = Distributing(1, (), summed=False)
+        self._decay: float | None = None  # of the average that servers keep
         self._fed: tuple[tuple[Any, int | None, bool | None], LoopFeed] | None = None
         self._position: RosterPosition | None = None  # in what is fed
         self._steps: ServedSteps | None = None
@@ -134,11 +136,16 @@ class ServedLoop:
         if not self._how.summed:
             self._watching.callback(LossWatch(self._recorder, self._samples).close)
 
-    def to_average(self, model: nn.Module) -> NoReturn:
-        raise BadInput(
-            "worker.average: servers update the weights, and keep no average of those of a loop of your own; accepted: "
-            "exchange=allreduce, or a session with train.average=ema"
-        )
+    def average(self, model: nn.Module, decay: float) -> ServedAverage:
+        if self._steps is not None:
+            raise BadInput("worker.average was called after the first batch; accepted with exchange=server: before")
+        if self._decay not in (None, decay):
+            raise BadInput(
+                f"worker.average: decay is {decay}, and was {self._decay} before, and servers keep one average of all "
+                "models; accepted with exchange=server: the same for all"
+            )
+        self._decay = decay
+        return ServedAverage(model, lambda: self.steps)
 
     def weigh(self, count: float) -> None:
         self.steps.weigh(count, self._weighing)
@@ -235,6 +242,7 @@ class ServedLoop:
             raise BadInput(f"a batch was asked for before worker.distribute; {NEEDED}")
         if self._steps is None:
             portions, saver = self._position.portions, self._saver
-            self._steps = join(self._start, self._model, self._how, portions, saver, saves=self._saves)
+            how, decay = self._how, self._decay
+            self._steps = join(self._start, self._model, how, portions, saver, saves=self._saves, decay=decay)
         self.checkpoints.begin_batch()
         return self._steps.epoch(first)

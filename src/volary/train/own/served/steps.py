@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import ExitStack
 
+    from torch import Tensor
     from torch.optim import Optimizer
 
     from volary.consistency._base import Consistency
@@ -71,6 +73,7 @@ class ServedSteps:
         self._backward = -1  # the newest, by autograd's number
         self._passed = 0  # backward passes whose gradients have not left
         self._finished = 0  # the clock of the next contribution
+        self._lent = False  # the model has its average
         self._first = FirstSteps(recorder)
         self._loss = StepLoss(None if how.summed else recorder)
 
@@ -115,6 +118,7 @@ class ServedSteps:
                 self._ends_epoch = False
                 self._recorder.enter("between steps")
                 return  # before the batch is passed on: the step of what is left may follow the loop over batches
+            self._refuse_lent("a batch was taken")
             self._pass_on()
             if (ahead := self._coming()) is None:
                 raise Stopped("the run was asked to end")
@@ -159,6 +163,7 @@ class ServedSteps:
 
     def in_backward(self, number: int) -> None:
         """Backward `number` comes to a model. Raises BadInput without a batch, SettingError for another turn of it."""
+        self._refuse_lent("backward() was called")
         if self._now is None:
             raise BadInput(f"backward without a batch; {NEEDED}")
         if number == self._backward:  # it has begun before
@@ -214,6 +219,7 @@ class ServedSteps:
 
     def before(self, optimizer: Optimizer, models: Sequence[ServedModel], *, closing: bool, top_level: bool) -> None:
         """Servers update, unless workers update their own. Raises SettingError for an optimiser that servers lack."""
+        self._refuse_lent("optimizer.step() was called")
         if self.updates:
             return
         for model in models:
@@ -303,13 +309,42 @@ class ServedSteps:
 
     def save(self) -> None:
         """Have the run saved after this step. Raises SettingError within one, or within a period of `local`."""
-        self.entering()
-        if self._now is not None and not self._elastic and not (self._turns.begun and self._now.last):
-            after = "optimizer.step()" if not self._turns.begun else "the last step of a period of local"
-            raise SettingError(f"worker.save was called within what workers push at once; accepted: after {after}")
+        self._refuse_lent("worker.save was called")
+        self._refuse_within("worker.save")
         self._replica.settle()
         with self._recorder.waiting():
             self._work.save(self._finished)
+
+    @contextmanager
+    def averages(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        """Give what servers keep (...), and its averages: of all updates that this worker has taken part in, where each
+        is of all workers, else of those that servers have.
+
+        Up to the end nothing else comes to the network. Raises SettingError within a step, or within itself.
+        """
+        self._refuse_lent("average.applied() was called")
+        self._refuse_within("average.applied()")
+        self._replica.settle()
+        with self._replica.averaged(0 if self._elastic else self._finished) as found:
+            self._lent = True
+            try:
+                yield found
+            finally:
+                self._lent = False
+
+    def _refuse_lent(self, did: str) -> None:
+        if self._lent:
+            raise SettingError(
+                f"{did} within average.applied(), where the model has its average in place of the trained weights; "
+                "accepted: after it"
+            )
+
+    def _refuse_within(self, called: str) -> None:
+        """Raise SettingError within what workers push at once, as some of that is not done."""
+        self.entering()
+        if self._now is not None and not self._elastic and not (self._turns.begun and self._now.last):
+            after = "optimizer.step()" if not self._turns.begun else "the last step of a period of local"
+            raise SettingError(f"{called} was called within what workers push at once; accepted: after {after}")
 
     def finish(self) -> None:
         """The loop is over: what is at hand counts, and the run is seen out."""

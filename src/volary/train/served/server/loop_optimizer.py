@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
 
 from volary.errors import BadInput
+from volary.train.averages.ema import Ema
+from volary.train.update.averaging import Averaging
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,11 +34,15 @@ def is_elementwise(optimizer: Optimizer) -> bool:
 
 
 class LoopOptimizer(msgspec.Struct, frozen=True):
-    """kinds: a class of torch.optim, by group. groups: the settings. group_of: the group of each parameter, by name."""
+    """kinds: a class of torch.optim, by group. groups: the settings. group_of: the group of each parameter, by name.
+
+    decay: of the average that is kept of what it updates; None: none is.
+    """
 
     kinds: list[str]
     groups: list[dict[str, Any]]
     group_of: dict[str, int]
+    decay: float | None = None
 
     @classmethod
     def of(cls, optimizers: Sequence[Optimizer], trained: Mapping[str, Tensor]) -> LoopOptimizer:
@@ -85,6 +92,13 @@ class LoopOptimizer(msgspec.Struct, frozen=True):
     def clip_value(self) -> None:
         return
 
+    @property
+    def averaging(self) -> Averaging | None:
+        """The average of what it updates, after each update, if one is kept."""
+        if self.decay is None:
+            return None
+        return Averaging(Ema(decay=self.decay, evaluate=True), 1, attrgetter("samples"), used_alone=True)
+
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
         """Return a function that makes the optimiser of the parameters, or parts of them, with these names."""
 
@@ -104,6 +118,8 @@ class LoopOptimizer(msgspec.Struct, frozen=True):
         if update.rates:
             one.rates = [update.rates[number] for number in groups_among(self.group_of, one.parts)]
         one.step(1.0)
+        if (averaging := self.averaging) is not None:
+            one.average(averaging, update)
 
 
 class OptimizersAsOne(torch.optim.Optimizer):

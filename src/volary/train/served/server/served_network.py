@@ -117,9 +117,9 @@ def awaited_network(
     layout = cut_network(strategy, module, header.samples, elementwise=elementwise)
     if describe(layout.plans, layout.chunk_mb) != header.plan:
         raise SettingError("this network's gradients are cut otherwise on servers than on workers: please report it")
-    local = strategy.consistency.pushes is Push.DIFFERENCE
-    updating, outer = None if local else header.optimizer, outer_updating(strategy.consistency)
-    return ServedNetwork(module, layout, updating, outer, None, _pulls(strategy), RateChanges())
+    local, averaging = strategy.consistency.pushes is Push.DIFFERENCE, header.optimizer.averaging
+    updating, outer = None if local else header.optimizer, outer_updating(strategy.consistency, averaging)
+    return ServedNetwork(module, layout, updating, outer, averaging, _pulls(strategy), RateChanges())
 
 
 def _pulls(strategy: Strategy) -> FrameCodec | None:
