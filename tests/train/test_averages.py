@@ -15,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from train._served import served
 from train._training import Quick, made, session, started, trained
 from train.test_served import over
-from volary.errors import RunError, SettingError
+from volary.errors import RunError
 from volary.run.checkpoints import Checkpoints
 from volary.session import Session
 from volary.session.values.period import Period
@@ -44,6 +44,19 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "tensor": {"partition": "tensor"},
     "pipeline": {"partition": "pipeline"},
     "hybrid": {"partition": "hybrid"},
+}
+MESHES: dict[str, dict[str, Any]] = {
+    "tensor": {"partition": {"name": "mesh", "axes": {"data": 2, "tensor": 2}}},
+    "pipeline": {"partition": {"name": "mesh", "axes": {"data": 2, "pipeline": 2}}},
+    "hybrid": {"partition": {"name": "mesh", "axes": {"data": 2, "hybrid": 2}}},
+    "shares of parameters": {
+        "exchange": RING,
+        "partition": {"name": "mesh", "axes": {"data": 2, "sharded": {"workers": 2, "level": 3}}},
+    },
+    "shares in shared memory": {
+        "exchange": {"name": "allreduce", "route": "shared"},
+        "partition": {"name": "mesh", "axes": {"data": 2, "sharded": 2}},
+    },
 }
 
 
@@ -108,31 +121,44 @@ def test_an_average_is_torch_s(average):
         assert not torch.equal(raw[name], one)
 
 
-def train_all(rank: int, size: int) -> list[dict[str, tuple[dict[str, Tensor], dict[str, Tensor]]]]:
+def train_all(
+    rank: int, size: int, strategies: Mapping[str, dict[str, Any]] = STRATEGIES
+) -> list[dict[str, tuple[dict[str, Tensor], dict[str, Tensor]]]]:
     """By name the averages and the weights in the end, of whole runs and of resumed ones."""
-    for name, strategy in STRATEGIES.items():
-        one = averaged({**EMA, "evaluate": name != "level 3"}, strategy | {"workers": size})
+    for name, strategy in strategies.items():
+        one = averaged({**EMA, "evaluate": True}, strategy | {"workers": size})
         one = replace(one, evaluate={"every": f"{STEPS // 2} steps"})
         measured = trained(rank, size, one, f"{name} whole", disk=Quick()).metrics
-        if rank == 0 and name != "level 3":
+        if rank == 0:
             average, _ = in_checkpoint(Path(f"{name} whole"))
             assert measured[-1][1]["loss"] == pytest.approx(loss_of(average), rel=1e-5), name
         trained(rank, size, one, f"{name} resumed", disk=Quick(), until=lambda step: step >= 5)
         trained(rank, size, one, f"{name} resumed", disk=Quick())
     if rank:
         return []
-    return [{name: in_checkpoint(Path(f"{name} {which}")) for name in STRATEGIES} for which in ("whole", "resumed")]
+    return [{name: in_checkpoint(Path(f"{name} {which}")) for name in strategies} for which in ("whole", "resumed")]
 
 
-def test_workers_keep_the_average_of_one_device_and_resume_it_bit_for_bit(workers):
+def judge_all(
+    whole: dict[str, tuple[dict[str, Tensor], dict[str, Tensor]]],
+    resumed: dict[str, tuple[dict[str, Tensor], dict[str, Tensor]]],
+) -> None:
     trained(0, 1, averaged(EMA), "alone", disk=Quick())
     alone, _ = in_checkpoint(Path("alone"))
-    whole, resumed = workers(2, train_all)[0]
     for name, (average, raw) in whole.items():
         torch.testing.assert_close(average, alone, rtol=1e-4, atol=1e-5)
         again, again_raw = resumed[name]
         assert all(torch.equal(again[key], average[key]) for key in average), name
         assert all(torch.equal(again_raw[key], raw[key]) for key in raw), name
+
+
+def test_workers_keep_the_average_of_one_device_and_resume_it_bit_for_bit(workers):
+    judge_all(*workers(2, train_all)[0])
+
+
+@pytest.mark.slow  # whole runs of four workers
+def test_so_do_replicas_that_workers_hold_together(workers):
+    judge_all(*workers(4, train_all, MESHES)[0])
 
 
 def beside(rank: int, size: int, name: str) -> dict[str, Tensor]:
@@ -269,5 +295,3 @@ def test_what_has_no_average_says_so():
         RunError, match=r"has no averages of weights; accepted with --average: a run with train\.average"
     ):
         in_checkpoint(Path("it"))
-    with pytest.raises(SettingError, match=r"train.average.evaluate is true, and .*accepted: false, and"):
-        averaged({**EMA, "evaluate": True}, {"workers": 2, "partition": {"name": "sharded", "level": 3}})

@@ -59,7 +59,7 @@ class TwoAxes(Partition):
     @property
     def lacks(self) -> Mapping[Any, str]:
         own = "with partition=mesh a worker may have a part of the network alone"
-        return {**self._inside.lacks, "all sums": own, "averages": own}
+        return {**self._inside.lacks, "all sums": own}
 
     @property
     def local_steps(self) -> bool:

@@ -44,7 +44,6 @@ class Sharded(Partition):
         found = {"all sums": "with partition=sharded a worker has the sums of its share of the gradients alone"}
         if self.level == 3:
             found["all parameters"] = "with partition.level=3 a worker has a layer's parameters only to compute with it"
-            found["averages"] = found["all parameters"]
         return found
 
     def mesh(self, ranks: int) -> RankMesh:

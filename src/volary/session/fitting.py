@@ -18,7 +18,6 @@ Trait = Literal[
     "gradient norm",
     "all sums",
     "all parameters",
-    "averages",
     "wire",
     "peers",
     "process group",
@@ -29,10 +28,9 @@ Trait = Literal[
 ]
 """versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
 changes. gradient norm: the norm of all is known before one does. all sums: each worker has those of all gradients.
-all parameters: each worker has them between two steps. averages: a network can be lent those of its weights. wire:
-values travel. peers: workers send to each other. process group: they are in one of torch. steps together: all workers
-share each batch. shares: a value may be kept by one worker alone. own loop: a loop of one's own trains so. one update:
-all values change together, once a step."""
+all parameters: each worker has them between two steps. wire: values travel. peers: workers send to each other. process
+group: they are in one of torch. steps together: all workers share each batch. shares: a value may be kept by one worker
+alone. own loop: a loop of one's own trains so. one update: all values change together, once a step."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION, ENGINE = (
     Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition", "engine")
@@ -414,8 +412,6 @@ def _of_average(session: Session) -> Iterator[Need]:
                 f"train.average is {name}, and with consistency.eager each worker takes the model to be another one; "
                 "accepted: none, or eager=false"
             )
-    if session.train.average.evaluate:
-        yield Need("train.average.evaluate", "true", "averages", "false, and `volary evaluate RUN --average`")
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:

@@ -110,6 +110,13 @@ class Voting(Replica, Protocol):
         """The state of this replica that no other worker's has, by its name in a checkpoint."""
         return {}
 
+    def gathers_anew(self) -> bool:
+        """Whether workers gather what others own when they read it; then they gather it anew from now on.
+
+        Called on all, once what they own was changed outside of a step.
+        """
+        return False
+
     @contextmanager
     def consensus(self) -> Iterator[None]:
         """Lend the network the one model that all replicas are, with all updates: to evaluate, to save.

@@ -91,14 +91,18 @@ class GatheredParameters:
 
     def next_version(self) -> None:
         """An update is under way: what is here is too old, and what is used next is asked for."""
+        self.forget()
+        self._pulls.next_version()
+        self._ask_ahead()
+
+    def forget(self) -> None:
+        """Keep this rank's own values alone, outside of a step: what is here of others is too old."""
         for unit in list(self._held):
             self._arrive(unit)
             self._free(unit)
         for unit in self.units:
             unit.pins, unit.gate.waits = 0, 1
-        self._pulls.next_version()
         self._last = None
-        self._ask_ahead()
 
     def updated(self, chunk: Chunk) -> None:
         """This rank has updated what it owns of `chunk`; from any thread."""

@@ -98,6 +98,9 @@ class Adapting(Voting):
     def await_all(self) -> None:
         self._now.await_all()
 
+    def gathers_anew(self) -> bool:
+        return self._now.gathers_anew()
+
     def settle(self) -> None:
         """Wait until every parameter is what was agreed."""
         self._now.settle()

@@ -188,6 +188,13 @@ class Overlapping(Exchanging):
             self._now = self._next
             self._wait(keeper.drain)
 
+    def gathers_anew(self) -> bool:
+        if self._gathered is None or self._uses is None:
+            return False
+        self._uses.forget()
+        self._gathered.forget()
+        return True
+
     def close(self) -> None:
         """End the exchange and let go of the network."""
         super().close()

@@ -29,15 +29,23 @@ def swapped(swap: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def lent_to_all(
-    averaged: Callable[[], AbstractContextManager[None]], module: nn.Module, holdings: Holdings, group: Group
+    averaged: Callable[[], AbstractContextManager[None]],
+    module: nn.Module,
+    holdings: Holdings,
+    group: Group,
+    gathers_anew: Callable[[], bool],
 ) -> Iterator[None]:
-    """Lend all ranks, which each have all of `module`, the averages that owners have of their shares.
+    """Lend the ranks of `group`, which compute with all of `module`, the averages that owners have of their shares.
 
-    averaged: lends this rank those of its own. A collective call.
+    averaged: lends this rank those of its own. gathers_anew: see `volary.train.replica.Voting`; where ranks do not,
+    each has all. A collective call.
     """
     named = {name: in_memory_order(one.detach()) for name, one in named_parameters(module)}
 
     def spread() -> None:
+        if gathers_anew():
+            gather_plain(None, group)  # nobody reads before all own what is to be read
+            return
         for part, ranks in holdings.keepers.items():
             from_rank(ranks[0], named[part.name][part.start : part.end], group)
 

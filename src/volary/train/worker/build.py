@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.exchange.choice.rows import StepEstimate
-    from volary.partition._base import Part
     from volary.train.loop import Training
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
+    from volary.train.replica import Voting
     from volary.train.state.drafts import Drafts
 
 
@@ -92,7 +92,7 @@ def assemble(
         learning=Learning(rank=rank, consistency=consistency, requests=asked, saver=saver),
         saver=saver,
         residuals=state,
-        averaged=_averaged(own.part, group, state.outer.averaged if updates_locally else update.averaged),
+        averaged=_averaged(own, replica, state.outer.averaged if updates_locally else update.averaged),
         best=best,
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all, own.part.scattered),
         compare=own.compare(session.strategy),
@@ -101,10 +101,14 @@ def assemble(
 
 
 def _averaged(
-    part: Part, group: Group, own: Callable[[], AbstractContextManager[None]]
+    rank: RankPart, replica: Voting, own: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], AbstractContextManager[None]]:
-    """What lends the network its average. own: of what this rank updates."""
-    return partial(lent_to_all, own, part.module, part.holdings, group) if part.holdings.in_shares else own
+    """What lends the network its average. own: of what this rank updates. A collective call."""
+    holdings = rank.part.holdings
+    if not holdings.in_shares:
+        return own
+    group = rank.everyone.along(holdings.mesh, "shard")  # a replica
+    return partial(lent_to_all, own, rank.part.module, holdings.of_replica, group, replica.gathers_anew)
 
 
 def _steps(model: Model, data: LockstepData, estimate: StepEstimate | None, workers: int) -> StepSettings:
