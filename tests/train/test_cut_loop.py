@@ -53,6 +53,7 @@ def stepping(worker: Worker, *, samples: int = 23, passes: int = 1, clip: float 
     model[0].bias.requires_grad_(False)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     model, optimizer = worker.distribute(model, optimizer, passes=passes)
+    average = worker.average(model, decay=0.9)
     calls, norms, means = 0, [], []
     for _ in range(3):
         for inputs, targets in worker.feed(_own_loops.points(samples), batch_size=4, shuffle=False):
@@ -67,8 +68,20 @@ def stepping(worker: Worker, *, samples: int = 23, passes: int = 1, clip: float 
             optimizer.zero_grad()
     remembered = {str(place): entry["exp_avg"] for place, entry in optimizer.state_dict()["state"].items()}
     right = worker.evaluate(lambda batch: (model(batch[0]).argmax(1) == batch[1]).double().mean(), held_out(), 3)
-    found = {"norms": norms, "means": means, "right": [right, float(worker.sum(len(targets)))]}
-    return {**model.state_dict(), **remembered, **{name: torch.tensor(one) for name, one in found.items()}}
+
+    def judged(batch: Any) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    with average.applied():
+        of_average = worker.evaluate(judged, held_out(), 3)
+        lent = {f"lent {name}": one.clone() for name, one in model.state_dict().items()}
+    found = {"norms": norms, "means": means, "right": [right, of_average, float(worker.sum(len(targets)))]}
+    averages = {f"average {name}": one.clone() for name, one in average.state_dict().items()}
+    average.load_state_dict(average.state_dict())
+    again = average.state_dict()
+    assert all(torch.equal(again[name.removeprefix("average ")], one) for name, one in averages.items())
+    found = {name: torch.tensor(one) for name, one in found.items()}
+    return {**model.state_dict(), **remembered, **lent, **averages, **found}
 
 
 def held_out() -> torch.utils.data.TensorDataset:
@@ -223,8 +236,9 @@ def keeping(life: int, folder: str, strategy: dict[str, Any], dropped: float, di
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     torch.manual_seed(5 + group.rank * (strategy not in (TENSOR, PIPELINE, {})))
     model, optimizer = worker.distribute(model, optimizer)
+    named = {"model": model, "optimizer": optimizer, "average": worker.average(model, decay=0.8)}
     try:
-        worker.restore(model=model, optimizer=optimizer)
+        worker.restore(**named)
         for _ in worker.epochs(2):
             for inputs, targets in worker.feed(_own_loops.points(16), batch_size=4):
                 optimizer.zero_grad()
@@ -233,9 +247,11 @@ def keeping(life: int, folder: str, strategy: dict[str, Any], dropped: float, di
                 steps += 1
                 if steps == die:
                     raise Killed
-            worker.save(model=model, optimizer=optimizer)
+            worker.save(**named)
         remembered = {str(place): entry["exp_avg"] for place, entry in optimizer.state_dict()["state"].items()}
-        return {**model.state_dict(), **remembered}
+        averages = {f"average {name}": one for name, one in named["average"].state_dict().items()}
+        assert len(averages) == PARAMETERS
+        return {**model.state_dict(), **remembered, **averages}
     except Killed:
         return {}
     finally:
@@ -359,9 +375,9 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         TENSOR,
         {"between": lambda worker, _: worker.distribute(network())},
     ),
-    "worker.average: with partition=hybrid workers hold parts of the network": (
+    "worker.average was called twice, and with partition=hybrid workers save one average of the parts": (
         HYBRID,
-        {"between": lambda worker, model: worker.average(model)},
+        {"between": lambda worker, model: [worker.average(model) for _ in range(2)]},
     ),
     "with partition=pipeline a worker has some layers of the model, which gives no output in training; accepted: "
     "loss = worker.learn(inputs, targets, loss_function)": (PIPELINE, {}),

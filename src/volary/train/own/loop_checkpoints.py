@@ -5,28 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 from torch.optim import Optimizer
 
 from volary.errors import BadInput
-from volary.naming import loadable, named_parameters, plain_names, unwrapped
 from volary.run.checkpoints import SHARED, Manifest, read
-from volary.train.own.model.contents import as_one
-from volary.train.own.model.model_average import ModelAverage
-from volary.train.own.parts.cut_optimizer import take_up
-from volary.train.own.plain_values import ACCEPTED, keepable, loads
-from volary.train.own.served.average import ServedAverage
+from volary.train.own.saved_values import SavedValues
 from volary.train.state.optimizer_state import OUTER, OptimizerState
 from volary.train.state.rank_state import HELD, PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.stateful import CheckpointParts
-from volary.train.state.weights import WEIGHTS, SavedWeights, load_weights, weights_content, weights_of
+from volary.train.state.weights import WEIGHTS, weights_content, weights_of
 from volary.train.strategies.strategy_state import STRATEGY, StrategyState, renamed
-from volary.train.update.averaging import AVERAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,19 +27,14 @@ if TYPE_CHECKING:
     from volary.train.own.loop_feed import LoopFeed
     from volary.train.own.model.share import Share
     from volary.train.own.parts.cut_model import CutModel
+    from volary.train.own.saved_values import Distributed
     from volary.train.recording.recorder import Recorder
     from volary.train.state.held import Savable
 
-MODEL = "model"  # saved under this name, a network is what `volary export` writes
-_SERVED = {"served": True}  # in the place of a network's state, which servers write
-_WEIGHTS = {"weights": True}  # likewise, which is in files of weights
-_PARTS = "parts"  # the settings of an optimiser, of whose state workers write parts
-_OF_PARTS = "of parts"  # what a worker's own optimiser remembers, if replicas differ
 _COUNTED = (
     "accepted: `for epoch in worker.epochs(n)` around them, or in a loop without epochs "
     "`batches = (batch for _ in worker.epochs(n) for batch in worker.feed(loader))` and next(batches)"
 )
-_STATES = "what has state_dict() and load_state_dict(), " + ACCEPTED
 
 
 class LoopSaver(Protocol):
@@ -65,15 +53,6 @@ class LoopSaver(Protocol):
     def save(self, parts: CheckpointParts) -> None:
         """Write one, on all workers; a full disk is a warning of the run."""
         ...
-
-
-class Distributed(Protocol):
-    """A distributed model. cut: if workers hold parts of it."""
-
-    model: nn.Module
-
-    @property
-    def cut(self) -> CutModel | None: ...
 
 
 @dataclass
@@ -121,13 +100,12 @@ class LoopCheckpoints:
         on_servers: Callable[[], Sequence[nn.Module]] = tuple,
         distributed: Callable[[], Sequence[Distributed]] = tuple,
     ) -> None:
-        self._saver, self._recorder, self._share, self._on_servers = saver, recorder, share, on_servers
-        self._distributed = distributed
+        self._saver, self._recorder, self._share = saver, recorder, share
+        self._distributed, self._values = distributed, SavedValues(on_servers, distributed)
         self._place = LoopPlace()
         self._strategies: list[StrategyState] = []
         self._names: list[str] | None = None  # as worker.restore was given them
         self._expected: Mapping[str, Any] = {}  # what it was given
-        self._checked: set[str] = set()
         self._told = False  # that nothing is kept
         self._asked = False  # whether epochs are counted
         self._saved = self._found()
@@ -222,14 +200,7 @@ class LoopCheckpoints:
             )
         own = saved.mine.get("own", {}) if saved.mine.get(HELD, []) == self._held else {}
         states = {**saved.named, **own}
-        served = self._on_servers()
-        together = len(served) > 1 and _SERVED in states.values()
-        if together:
-            load_weights(as_one(served), SavedWeights(saved.folder, saved.manifest))
-        found = {
-            name: value if together and states[name] == _SERVED else self._taken_up(name, value, states[name], saved)
-            for name, value in named.items()
-        }
+        found = self._values.taken_up(named, states, saved.folder, saved.manifest)
         if saved.mine["generators"] is not None:
             restore_generators(saved.mine["generators"])
         saved.restored = True
@@ -255,25 +226,16 @@ class LoopCheckpoints:
             raise BadInput(
                 f"worker.save was called among the batches of worker.feed, and nothing says in which epoch; {_COUNTED}"
             )
-        states = {name: self._state_of(name, value) for name, value in named.items()}
+        states = self._values.states(named)
         if self._saver is None:
             if not self._told:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
             self._told = True
             return
-        alike = nn.Module | ModelAverage | ServedAverage
-        own = [name for name, value in named.items() if hasattr(value, "state_dict") and not isinstance(value, alike)]
-        cut = self._cut(named.values())
-        kept = {name: self._own_state(named[name], states[name], cut) for name in own if updates_locally}
-        outer = self._strategies[0].outer.state() if cut is not None else []
-        files = partial(cut.files, named, self._saver.rank, outer) if cut is not None else tuple
-        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas, HELD: self._held}, files)
-
-    def _own_state(self, value: Any, state: Any, cut: CutModel | None) -> Any:
-        """What this worker alone has of a value whose `state` is to be kept."""
-        if cut is None or not cut.holds(value):
-            return state
-        return {**state, _OF_PARTS: cut.state_of(value)}
+        kept = self._values.own(named, states) if updates_locally else {}
+        outer = self._strategies[0].outer.state() if self._held else []
+        files = self._values.in_parts(named, self._saver.rank, outer)
+        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas, HELD: self._held}, files or tuple)
 
     @property
     def _held(self) -> list[Any]:
@@ -290,11 +252,6 @@ class LoopCheckpoints:
         return CheckpointParts(
             lambda: {"own": updated if updates_locally else []}, lambda: [(SHARED, StateContent([weights, updated]))]
         )
-
-    def _cut(self, values: Iterable[Any]) -> CutModel | None:
-        """The model that workers hold parts of, if it or an optimiser of it is among `values`."""
-        found = (one.cut for one in self._distributed() if one.cut is not None)
-        return next((cut for cut in found if any(cut.holds(value) for value in values)), None)
 
     def _write(
         self,
@@ -317,68 +274,11 @@ class LoopCheckpoints:
         self._recorder.enter(phase)
 
     def _alike(self, states: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Savable]]:
-        named = dict(states)
-        if isinstance(weights := named.get(MODEL), _Weights) and _WEIGHTS not in named.values():
-            yield WEIGHTS, weights_content(weights.tensors)
-            named[MODEL] = _WEIGHTS
-        named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
+        named, weights = self._values.alike(states)
+        if weights is not None:
+            yield WEIGHTS, weights_content(weights)
         strategies = [{**one.state(), "outer": [] if self._held else one.outer.state()} for one in self._strategies]
         yield SHARED, StateContent({"named": named, STRATEGY: strategies, "place": here})
-
-    def _taken_up(self, name: str, value: Any, saved: Any, of: LoopState) -> Any:
-        """A value as it was saved: an object that has taken up its state, or the plain value."""
-        if "value" in saved:
-            return saved["value"]
-        if isinstance(value, ServedAverage):
-            return value  # servers have read it
-        cut = self._cut([value])
-        if isinstance(value, nn.Module) and (saved == _SERVED or (cut is not None and saved == _WEIGHTS)):
-            blocks = None if cut is None else cut.holdings.blocks
-            load_weights(value, SavedWeights(of.folder, of.manifest), blocks)
-            return value
-        if not hasattr(value, "load_state_dict"):
-            kind = type(value).__name__
-            raise BadInput(
-                f"worker.restore: {name} was saved as a state_dict(), and is a {kind}, which cannot load one"
-            )
-        if _PARTS in saved:
-            state = OptimizerState.read(of.folder, of.manifest)
-            if cut is not None and _OF_PARTS in saved:
-                cut.load_optimizer(value, saved[_PARTS], OptimizerState.from_plain(saved[_OF_PARTS]))
-            elif cut is not None:
-                cut.load_optimizer(value, saved[_PARTS], state.within(cut.holdings.blocks))
-            else:
-                models = [*(one.model for one in self._distributed()), *self._on_servers()]
-                named = (pair for model in models for pair in named_parameters(model))
-                take_up(value, saved[_PARTS], state, {id(parameter): name for name, parameter in named})
-        else:
-            state_dict = saved["state"] if saved != _WEIGHTS else _whole(SavedWeights(of.folder, of.manifest))
-            value.load_state_dict(loadable(value, state_dict) if isinstance(value, nn.Module) else state_dict)
-        if isinstance(value, Optimizer):
-            value._opt_called = True  # type: ignore[attr-defined]  # in an earlier attempt: schedules ask, and warn
-        return value
-
-    def _state_of(self, name: str, value: Any) -> Any:
-        on_servers = (unwrapped(one) for one in self._on_servers())
-        if isinstance(value, ServedAverage) or any(unwrapped(value) is one for one in on_servers):
-            return _SERVED
-        if (cut := self._cut([value])) is not None:
-            return _WEIGHTS if isinstance(value, nn.Module) else {_PARTS: cut.settings_of(value)}
-        if isinstance(value, nn.Module):
-            state = value.state_dict()
-            if all(isinstance(one, nn.Module | nn.Parameter) or hasattr(one, "dtype") for one in state.values()):
-                plain = plain_names(value)
-                return _Weights({plain(key): one for key, one in state.items()})
-        if hasattr(value, "state_dict"):
-            state = value.state_dict()
-            if name not in self._checked and not loads(state):
-                raise BadInput(f"worker.save: the state_dict() of {name} holds more than {ACCEPTED}")
-            self._checked.add(name)
-            return {"state": state, **({AVERAGE: True} if isinstance(value, ModelAverage) else {})}
-        found, refused = keepable(value)
-        for where, kind in refused.items():
-            raise BadInput(f"worker.save: {name}{where} is a {kind}; accepted: {_STATES}")
-        return {"value": found}
 
     def _resumes(self) -> str:
         assert self._saved is not None
@@ -399,17 +299,6 @@ class LoopCheckpoints:
             mine = states[0] or unpacked(path / rank_file(0), path / rank_file(0)) | {"generators": None}
         residuals = [(state.get(HELD, []), state[RESIDUALS]) for state in states if state]
         return LoopState(manifest, path, shared["named"], shared[STRATEGY], mine, residuals)
-
-
-@dataclass(frozen=True)
-class _Weights:
-    """The state of a module, of tensors alone."""
-
-    tensors: Mapping[str, Any]
-
-
-def _whole(weights: SavedWeights) -> dict[str, Any]:
-    return {name: weights.whole(name) for name in weights}
 
 
 def _listed(names: list[str]) -> str:

@@ -103,10 +103,10 @@ class ReplicatedLoop:
     def average(self, model: nn.Module, decay: float) -> ModelAverage:
         known = next(one for one in self._models if unwrapped(one.model) is unwrapped(model))
         strategy = self._script.strategy
-        if known.cut is not None:
+        if known.cut is not None and known.averages:
             raise SettingError(
-                f"worker.average: with partition={known.cut.partition} workers hold parts of the network; accepted: "
-                "partition=data or sharded"
+                f"worker.average was called twice, and with partition={known.cut.partition} workers save one average "
+                "of the parts that they hold; accepted: once"
             )
         if self._replicas_differ:
             raise SettingError(
@@ -117,7 +117,10 @@ class ReplicatedLoop:
             raise SettingError(
                 "worker.average: exchange.behind is true, and updates are under way at all times; accepted: false"
             )
-        return ModelAverage(known, decay)
+        average = ModelAverage(known, decay)
+        if known.cut is not None:
+            known.cut.keep(average)
+        return average
 
     def weigh(self, count: float) -> None:
         share = self._share

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from volary.errors import BadInput, SettingError
+from volary.exchange.gradients.plan import in_memory_order, laid_out_as
 from volary.naming import named_parameters
+from volary.sharding.ranges import Range
+from volary.train.state.optimizer_state import OptimizerState
+from volary.train.update.averaging import AVERAGE, AVERAGED
+from volary.train.update.optimizer_rule import PartState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
+
+    from volary.train.own.parts.cut_model import CutModel
 
 
 class AveragedModel(Protocol):
@@ -22,6 +29,11 @@ class AveragedModel(Protocol):
 
     model: nn.Module
     averages: list[ModelAverage]
+
+    @property
+    def cut(self) -> CutModel | None:
+        """The handling of a model of which workers hold parts; None: each has all."""
+        ...
 
     @property
     def updates_on_arrival(self) -> bool:
@@ -53,7 +65,7 @@ class WeightAverage(Protocol):
 
 
 class ModelAverage:
-    """See `WeightAverage`. Each worker keeps it, the same on all, as their weights are whenever some enter it.
+    """See `WeightAverage`. Each worker keeps that of the weights that it has, which are agreed on whenever they enter.
 
     The first weights enter whole; of later ones `1 - decay` beside `decay` of the average. Buffers are not averaged.
     """
@@ -84,18 +96,32 @@ class ModelAverage:
         self.refuse_applied("worker.save or average.state_dict()")
         self._of.settle()
         self.catch_up()
-        return dict(self._kept)
+        cut = self._of.cut
+        return dict(self._kept) if cut is None else cut.whole_averages(self.parts())
+
+    def parts(self) -> OptimizerState:
+        """The averages as a checkpoint has them that is written in parts, of what this worker has."""
+        kept = self._kept.items()
+        entered: dict[str, Any] = {AVERAGED: [1, 0]}  # that there are some
+        return OptimizerState(
+            PartState(Range(name, 0, one.numel()), {AVERAGE: in_memory_order(one)}, entered) for name, one in kept
+        )
+
+    def take_up(self, state: OptimizerState) -> None:
+        """Go on from what `parts` are in a checkpoint, as of tensors that are what this worker has."""
+        self._late, self._kept = [], {}
+        for name, parameter in named_parameters(self._of.model):
+            each = state.of(Range(name, 0, parameter.numel())).each
+            if AVERAGE in each:
+                self._kept[name] = laid_out_as(parameter, each[AVERAGE]).detach().to(parameter, copy=True)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self.refuse_applied("average.load_state_dict()")
-        parameters = dict(named_parameters(self._of.model))
+        parameters, cut = dict(named_parameters(self._of.model)), self._of.cut
+        if cut is not None:
+            state = cut.parts_of(state)
         for name, one in state.items():
-            if name not in parameters or parameters[name].shape != one.shape:
-                has = f"of shape {tuple(parameters[name].shape)}" if name in parameters else "no such parameter"
-                raise BadInput(
-                    f"the average that is loaded has {name} of shape {tuple(one.shape)}, and the model has {has}; "
-                    "accepted: an average of the same model"
-                )
+            refuse_other_shape(name, one.shape, parameters[name].shape if name in parameters else None)
         self._late = []
         self._kept = {name: one.detach().to(parameters[name], copy=True) for name, one in state.items()}
 
@@ -140,6 +166,16 @@ class ModelAverage:
                 own = parameter.detach().clone()
                 parameter.copy_(average)
                 average.copy_(own)
+
+
+def refuse_other_shape(name: str, given: Sequence[int], wanted: Sequence[int] | None) -> None:
+    """Raise BadInput unless the average of a parameter has its shape; None: there is no such parameter."""
+    if wanted is None or tuple(given) != tuple(wanted):
+        has = "no such parameter" if wanted is None else f"of shape {tuple(wanted)}"
+        raise BadInput(
+            f"the average that is loaded has {name} of shape {tuple(given)}, and the model has {has}; accepted: an "
+            "average of the same model"
+        )
 
 
 def _alike(average: Tensor, parameter: Tensor) -> bool:

@@ -11,13 +11,17 @@ import torch
 from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters, unwrapped
 from volary.session.fitting import PARTITION
+from volary.sharding.ranges import Range
 from volary.train.agreement.same_draws import same_draws
+from volary.train.own.model.model_average import refuse_other_shape
 from volary.train.own.parts.covered_gradients import CoveredGradients
-from volary.train.own.parts.cut_optimizer import CutOptimizer, take_up
+from volary.train.own.parts.cut_optimizer import CutOptimizer, take_up, whole_state
 from volary.train.own.parts.weighed_layers import weigh_errors
-from volary.train.own.parts.whole_tensors import WholeTensors, owners_of
+from volary.train.own.parts.whole_tensors import WholeTensors, owners_of, part_of
 from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, part_files
 from volary.train.state.rank_state import held
+from volary.train.update.averaging import AVERAGE
+from volary.train.update.optimizer_rule import state_as
 from volary.train.update.part_norm import PartNorm
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.partition._base import Partition
+    from volary.train.own.model.model_average import ModelAverage
     from volary.train.own.model.share import Share
     from volary.train.own.parts.whole_tensors import Together, WholeParameters
     from volary.train.state.held import Savable
@@ -59,6 +64,7 @@ class CutModel:
         self._names = {id(one): name for name, one in self._named.items()}
         self._norm, self._layers = PartNorm(part.holdings, rank.layers), rank.layers.group
         self._optimizers: list[CutOptimizer] = []
+        self._average: ModelAverage | None = None
         self.in_stages = part.holdings.mesh.pipeline > 1
         cut = {id(one): name for name, one in self._named.items() if self.in_stages or name in part.holdings.blocks}
         trained = [one for one in self._named.values() if id(one) in cut and one.requires_grad]
@@ -88,6 +94,26 @@ class CutModel:
                 own = self.holdings.of_replica
                 self._optimizers.append(CutOptimizer(one, self._network, self._named, own, self._together))
 
+    def keep(self, average: ModelAverage) -> None:
+        """The average of this worker's parts is saved with them from now on."""
+        self._average = average
+
+    def whole_averages(self, parts: OptimizerState) -> dict[str, Tensor]:
+        """The averages of whole parameters (...) by name, of those of this worker's parts. A collective call."""
+        whole = whole_state(parts, self._named, self.holdings.of_replica, self._together)
+        likes = self._network.likes.items()
+        found = {name: state_as(whole.of(Range(name, 0, like.numel())), like) for name, like in likes}
+        return {name: one[AVERAGE] for name, one in found.items() if AVERAGE in one}
+
+    def parts_of(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """This worker's parts of tensors, by name. Raises BadInput if some are not the network's."""
+        for name, one in whole.items():
+            like = self._network.likes.get(name)
+            refuse_other_shape(name, one.shape, None if like is None else like.shape)
+        blocks = self.holdings.blocks
+        own = {name: one for name, one in whole.items() if name in self._named}
+        return {name: part_of(one, blocks[name]) if name in blocks else one for name, one in own.items()}
+
     def require_held(self, optimizer: Optimizer) -> None:
         """Raise BadInput if an optimiser of the model is none of those that it holds."""
         if not self.holds(optimizer):
@@ -116,8 +142,9 @@ class CutModel:
         return norm
 
     def holds(self, value: Any) -> bool:
-        """Whether it is the model, or an optimiser of it."""
-        return unwrapped(value) is unwrapped(self.module) or any(one.optimizer is value for one in self._optimizers)
+        """Whether it is the model, or an optimiser or the average of it."""
+        held = [self._average, *(one.optimizer for one in self._optimizers)]
+        return unwrapped(value) is unwrapped(self.module) or any(value is one for one in held if one is not None)
 
     def files(self, named: Mapping[str, Any], rank: int, outer: Sequence[Any]) -> Iterator[tuple[str, Savable]]:
         """This worker's files of a checkpoint of the model, and of its optimisers, as far as they are named.
@@ -127,6 +154,8 @@ class CutModel:
         saved = [one for one in self._optimizers if any(value is one.optimizer for value in named.values())]
         if saved or any(self.holds(value) for value in named.values()):
             state = [part for one in saved for part in one.state().plain()]
+            if self._average is not None and any(value is self._average for value in named.values()):
+                state += self._average.parts().plain()
             yield from part_files(self.module, self.holdings, rank, [(OPTIMIZER, state), (OUTER, outer)])
 
     def settings_of(self, optimizer: Optimizer) -> dict[str, Any]:

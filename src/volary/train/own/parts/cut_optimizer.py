@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -113,9 +113,7 @@ class CutOptimizer:
     def _read(self, _: Optimizer, state: dict[str, Any]) -> dict[str, Any] | None:
         if self._in_parts:
             return None
-        mine = {name for name in self._own if self._holdings.writes_of(name)}
-        with self._together("state_dict", 0) as group:
-            whole = gathered(self.state().cut(self._holdings.blocks).of_names(mine), group)
+        whole = whole_state(self.state(), self._own, self._holdings, self._together)
         found: dict[int, Any] = {}
         for number, name in enumerate(self._whole_names):
             like = self._network.likes.get(name)
@@ -123,6 +121,13 @@ class CutOptimizer:
             if part is not None and like is not None and (part.each or part.whole):
                 found[number] = state_as(part, like)
         return {**state, "state": found, "param_groups": self._numbered(state["param_groups"])}
+
+
+def whole_state(state: OptimizerState, own: Iterable[str], holdings: Holdings, together: Together) -> OptimizerState:
+    """The state of whole tensors, of that of this worker's parts. own: the names of these. A collective call."""
+    mine = {name for name in own if holdings.writes_of(name)}
+    with together("state_dict", 0) as group:
+        return gathered(state.cut(holdings.blocks).of_names(mine), group)
 
 
 def state_of(optimizer: Optimizer, names: Mapping[int, str]) -> OptimizerState:
