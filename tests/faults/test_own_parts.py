@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,3 +89,46 @@ def test_what_one_worker_raises_ends_all_that_hold_the_model_with_it(partition, 
     assert ended.status != 0
     assert said in ended.err
     assert "rank 1 (host " in ended.err
+
+
+LOST: dict[str, tuple[dict[str, Any], int, int, str]] = {  # the strategy, who is lost, by which signal, what is said
+    "tensor": ({"partition": "tensor"}, 1, signal.SIGKILL, "part 2 of 2 of cut layers"),
+    "tensor, stopped": ({"partition": "tensor"}, 1, signal.SIGSTOP, "part 2 of 2 of cut layers"),
+    "hybrid": ({"partition": "hybrid"}, 1, signal.SIGKILL, "part 2 of 2 of cut layers"),
+    "hybrid, stopped": ({"partition": "hybrid"}, 1, signal.SIGSTOP, "part 2 of 2 of cut layers"),
+    "pipeline": ({"partition": {"name": "pipeline", "micro_batches": 2}}, 1, signal.SIGKILL, "stage 2 of 2"),
+    "pipeline, stopped": ({"partition": {"name": "pipeline", "micro_batches": 2}}, 0, signal.SIGSTOP, "stage 1 of 2"),
+    "sharded": ({"partition": {"name": "sharded", "level": 2}}, 1, signal.SIGKILL, "share 2 of 2"),
+    "sharded, stopped": ({"partition": "sharded"}, 0, signal.SIGSTOP, "share 1 of 2"),
+    "mesh": (
+        {"partition": {"name": "mesh", "axes": {"data": 2, "tensor": 2}}},
+        3,
+        signal.SIGKILL,
+        "part 2 of 2 of cut layers of replica 2",
+    ),
+    "mesh, stopped": (
+        {"partition": {"name": "mesh", "axes": {"data": 2, "pipeline": 2}}},
+        2,
+        signal.SIGSTOP,
+        "stage 1 of 2 of replica 2",
+    ),
+}
+QUICK = "pipeline"
+
+
+@pytest.mark.parametrize("name", [QUICK, *(pytest.param(one, marks=pytest.mark.slow) for one in LOST if one != QUICK)])
+def test_worker_that_is_lost_in_a_loop_of_ones_own_is_named_with_its_part(name):
+    strategy, rank, how, part = LOST[name]
+    shares = "sharded" in str(strategy)
+    workers = 4 if name.startswith("mesh") else 2
+    quiet = {"suspect_after_s": 1, "give_up_after_s": 2.5} if how == signal.SIGSTOP else {}
+    text = SCRIPT.format(what="", strategy=strategy | quiet).replace("workers=2", f"workers={workers}")
+    Path("own.py").write_text(text.replace('name="it"', 'name="it", early_update=True') if shares else text)
+    with running(sys.executable, "own.py") as run:
+        run.wait_for_step(15)
+        run.kill(rank=rank, number=how)
+        ended = run.ended(at_most_s=5 if how == signal.SIGKILL else 10)
+    assert ended.status != 0
+    happened = "was killed by SIGKILL" if how == signal.SIGKILL else r"has been silent for \d+ s.*"
+    who = rf"rank {rank} \(host \S+, process \d+, {part}\)"
+    assert re.search(rf"{who} {happened}; last step \d+, in ", ended.err), ended.err
