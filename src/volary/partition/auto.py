@@ -28,7 +28,9 @@ class Chosen(Partition):
     link_mbit: float = LINK_MBIT  # megabits a second that a worker's link carries; the default is for one machine
 
     needs: ClassVar[Sequence[str]] = ("peers",)
-    lacks: ClassVar[Mapping[str, str]] = {"own loop": "a loop of your own is not tried before it begins"}
+    lacks: ClassVar[Mapping[str, str]] = {
+        "own loop": "a pass over samples decides, and a loop of your own has some only once workers hold their parts"
+    }
     chooses: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
