@@ -26,7 +26,7 @@ from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
 from volary.sharding.samples import UNDIVIDED, SampleShare
 from volary.train.model import build_model
-from volary.train.own import plain_values
+from volary.train.own.saving import plain_values
 from volary.train.own.startup import run_script
 from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder

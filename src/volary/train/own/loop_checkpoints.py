@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from volary.errors import BadInput
 from volary.run.checkpoints import SHARED, Manifest, read
-from volary.train.own.saved_values import SavedValues
+from volary.train.own.saving.saved_values import SavedValues
 from volary.train.state.optimizer_state import OUTER, OptimizerState
 from volary.train.state.rank_state import HELD, PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from volary.train.own.loop_feed import LoopFeed
     from volary.train.own.model.share import Share
     from volary.train.own.parts.cut_model import CutModel
-    from volary.train.own.saved_values import Distributed
+    from volary.train.own.saving.saved_values import Distributed
     from volary.train.recording.recorder import Recorder
     from volary.train.state.held import Savable
 

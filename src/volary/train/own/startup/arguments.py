@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import BadInput
-from volary.train.own.plain_values import ACCEPTED, keepable
+from volary.train.own.saving.plain_values import ACCEPTED, keepable
 from volary.train.state.state_file import packed, unpacked
 
 

@@ -12,7 +12,7 @@ from volary.run.log import by_line
 from volary.session.script import Script
 from volary.train.coordinator import Outcome
 from volary.train.member.compare import code_facts
-from volary.train.own.plain_values import ACCEPTED, keepable
+from volary.train.own.saving.plain_values import ACCEPTED, keepable
 from volary.train.own.startup.arguments import unpacked_arguments
 from volary.train.own.startup.init import ended_as
 from volary.train.own.startup.joining import worker_of

@@ -14,7 +14,7 @@ from volary.naming import loadable, named_parameters, plain_names, unwrapped
 from volary.train.own.model.contents import as_one
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.parts.cut_optimizer import take_up
-from volary.train.own.plain_values import ACCEPTED, keepable, loads
+from volary.train.own.saving.plain_values import ACCEPTED, keepable, loads
 from volary.train.own.served.average import ServedAverage
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.weights import SavedWeights, load_weights
