@@ -16,6 +16,7 @@ from volary.consistency.backup import Backup
 from volary.consistency.bsp import Bsp
 from volary.consistency.elastic import Elastic
 from volary.consistency.local import LocalSgd
+from volary.consistency.portions import PortionsOfBatch
 from volary.consistency.ssp import Ssp
 from volary.server.protocol.norms import ClipNorm
 
@@ -104,7 +105,21 @@ def elastic(random: Random) -> tuple[Case, Keeps]:
     return Case(model=Elastic(period=period), befall=_deadly, replicas=random.choice((1, 2))), keeps
 
 
+def portions(random: Random) -> tuple[Case, Keeps]:
+    """All may happen."""
+    model = PortionsOfBatch(count=random.randint(1, 6), copies=random.random() < 0.8)
+
+    def keeps(run: Run) -> None:
+        promise.updates_are_of_whole_batches(run.history, run.samples, run.batch_size)
+        promise.reads_see_all_before(run.history)
+        promise.dropped_are_counted(run.history)
+        _is_clipped(run)
+
+    return Case(model=model, befall=_deadly, replicas=random.choice((1, 2)), **_clips(random, 0.25)), keeps
+
+
 MODELS = {"bsp": bsp, "local": local, "backup": backup, "ssp": ssp, "async": asynchronous, "elastic": elastic}
+MODELS["portions"] = portions
 
 
 def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | None = None) -> None:

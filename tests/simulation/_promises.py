@@ -10,6 +10,7 @@ from math import isclose
 from simulation._history import History, Value
 from simulation._server import slice_norm
 from volary.server.protocol.norms import ClipNorm, combined
+from volary.server.protocol.updates import Contribution
 
 
 class Broken(AssertionError):
@@ -53,10 +54,10 @@ def residuals_are_of_the_state(history: History) -> None:
     for saved in history.saved:
         done = [closing for closing in history.closings if closing.number <= saved.state["closings"]]
         used, settled = dict[int, int](), dict[int, int]()
-        for closing in done:
-            used |= {one.worker: max(used.get(one.worker, -1), one.clock) for one in closing.contributions}
-            both = (*closing.contributions, *closing.dropped)
-            settled |= {one.worker: max(settled.get(one.worker, -1), one.clock) for one in both}
+        for one in (each for closing in done for each in closing.contributions):
+            used[one.worker] = max(used.get(one.worker, -1), one.clock)
+        for one in (each for closing in done for each in (*closing.contributions, *closing.dropped)):
+            settled[one.worker] = max(settled.get(one.worker, -1), one.clock)
         _keep(history.stayed & used.keys() <= saved.residuals.keys(), f"{saved} lacks residuals of a worker")
         for rank, value in saved.residuals.items():
             encoded = history.encoded.get(rank, ())
@@ -119,6 +120,29 @@ def waits_only_beyond(history: History, staleness: int) -> None:
     for wait in history.waits:
         on_its_way = wait.closed >= wait.needed
         _keep(on_its_way or wait.clock - wait.behind > staleness, f"{wait}, and nobody is that far behind")
+
+
+def updates_are_of_whole_batches(history: History, samples: int, batch_size: int) -> None:
+    """Each is of all samples of one batch, each once, in their order, but for those whose loss was no number."""
+    for closing in history.closings:
+        left_out = [each for each in closing.dropped if each in history.not_finite]
+        portions = [portion for each in (*closing.contributions, *left_out) for portion in history.learnt[each]]
+        found = sorted(sample for one in portions for sample in range(one.start, one.end))
+        first = found[0] // batch_size * batch_size
+        batch = [*range(first, min(first + batch_size, samples))]
+        _keep(found == batch, f"{closing} is of samples {found}, and its batch of {batch}")
+        starts = [history.learnt[each][0].start for each in closing.contributions]
+        _keep(starts == sorted(starts), f"{closing} adds up portions as they came: {starts}")
+
+
+def reads_see_all_before(history: History) -> None:
+    """What is in an update was computed with the one before it, and nothing else."""
+    values = history.as_of()
+    number = {each: closing.number for closing in history.closings for each in closing.contributions}
+    for read in history.reads:
+        if (update := number.get(Contribution(read.worker, read.clock))) is not None:
+            expected = values[update - 1 - history.first]
+            _keep(all(value == expected for _, value in read.slices.values()), f"{read} is in {update}, not {expected}")
 
 
 def closes_with(history: History, k: int) -> None:

@@ -35,10 +35,13 @@ EVERY_3 = {"every": "3 steps"}
 
 @dataclass(frozen=True)
 class Feature:
-    """settings: of the session, beside a network with dropout and batch norm. stops: ends of steps to resume after."""
+    """settings: of the session. stops: ends of steps to resume after. network: one with dropout and batch norm, but
+    for what takes the loss for a function of the parameters.
+    """
 
     settings: dict[str, Any]
     stops: tuple[int, ...] = (EPOCH, EPOCH + 2)
+    network: str = "Dropping"
 
 
 def train(**settings: Any) -> dict[str, Any]:
@@ -66,6 +69,7 @@ OF_ROOMS: dict[str, Feature] = {
         if name != "plateau"
     },
     **{f"optimizer {name}": Feature({"optimizer": {"name": name}}) for name in OPTIMIZERS.names()},
+    "optimizer lbfgs": Feature({"optimizer": "lbfgs"}, network="Pictures"),
     **{f"mix {name}": Feature(train(mix=[name])) for name in MIXINGS.names()},
     **{
         f"average {name}": Feature(train(average={"name": name, **AVERAGE_SETTINGS[name]}), (2, 3, 6))
@@ -111,7 +115,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 WHOLE_RULES = {"optimizer adafactor", "optimizer lamb", "optimizer lars", "optimizer lbfgs", "optimizer muon"}
 REFUSED: dict[str, set[str]] = {
     "sharded": WHOLE_RULES | {"adaptive clipping"},
-    "servers, bsp": {"optimizer lbfgs"},
     "servers, async": {"optimizer lbfgs", "clipped"},
 }
 HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clipping", "average swa", "drawn by class")
@@ -120,7 +123,7 @@ HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clippi
 def made(feature: Feature, strategy: str, steps: int = STEPS) -> Session:
     settings = {**train(), **feature.settings, "strategy": {"workers": 2, **STRATEGIES[strategy]}}
     settings["train"] = {**settings["train"], "steps": steps}
-    return session("Dropping", source={"name": "small_images"}, batch_size=12, **settings)
+    return session(feature.network, source={"name": "small_images"}, batch_size=12, **settings)
 
 
 Parameters = dict[str, torch.Tensor]

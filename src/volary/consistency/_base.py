@@ -70,6 +70,20 @@ class Consistency:
         """
         return None
 
+    @property
+    def copies(self) -> bool:
+        """Whether portions that take unusually long are handed out twice; the first answer counts."""
+        return False
+
+    def pieces(self, workers: int) -> int | None:
+        """In how many portions a batch is cut that so many workers take when they are free; None: each has a share."""
+        return None
+
+    @property
+    def whole_batches(self) -> bool:
+        """Whether an update is of each sample of a batch once, all with the same parameters."""
+        return self.has_common_step and not self.drops and self.pushes is Push.GRADIENT
+
     def at(self, number: int, step_s: float, begun: int = 0) -> Action:
         """Say what a worker does in a step, the same on all workers that keep step.
 

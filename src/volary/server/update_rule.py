@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from volary.server.protocol.vectors import Combine
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -17,7 +19,8 @@ class SliceUpdate:
     sums: of each part, (n,) in the order in memory, or in the part's shape; None: nobody used the part, it stays. They
     may be changed if the rule says that it does. scale: factor of the sums. samples: that the run has learnt from,
     these included. rates: learning rates that workers say; none: the rule's own. clip: factor of the gradients, after
-    the rule has clipped their values. done: steps of the run, these included, where workers count them.
+    the rule has clipped their values. done: steps of the run, these included, where workers count them. commands: of a
+    rule that does with vectors what it is told.
     """
 
     sums: Sequence[Tensor | None]
@@ -27,6 +30,7 @@ class SliceUpdate:
     rates: tuple[float, ...] = ()
     clip: float = 1.0
     done: int = 0
+    commands: tuple[Combine, ...] = ()
 
 
 class UpdateRule(Protocol):

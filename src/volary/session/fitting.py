@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from volary.errors import SettingError
+from volary.session.judging.by_vectors import fit_by_vectors
 from volary.session.reading.choice import Choice
 
 if TYPE_CHECKING:
@@ -66,6 +67,11 @@ def lacks(strategy: Strategy) -> dict[str, str]:
 def of_strategy(strategy: Strategy) -> Iterator[Need]:
     """Yield what the strategy's own settings need. Raises SettingError for a codec of gradients if none travel."""
     codec = strategy.codec.name
+    if strategy.consistency.copies and not strategy.codec.exact:
+        raise SettingError(
+            f"codec is {codec}, and with consistency.copies of two answers one counts, so that what the other left out "
+            "would be pushed later; accepted: copies=false, or codec=none"
+        )
     yield from _of_consistency(strategy)
     if strategy.codec.needs_gradients and strategy.consistency.pushes.value != "gradient":
         name = CONSISTENCY.name_of(type(strategy.consistency))
@@ -369,7 +375,10 @@ def _of_optimizer(session: Session) -> Iterator[Need]:
                 f"train.{setting} is set, and optimizer {name} updates all parameters together; accepted: {accepted}, "
                 "or optimizer=adam"
             )
-        if not session.strategy.consistency.at(0, 0.0).updates:
+        served = _keeps_versions(session.strategy)
+        if by_vectors := getattr(optimizer, "by_vectors", False):
+            fit_by_vectors(session, served=served)
+        if not session.strategy.consistency.at(0, 0.0).updates and not (by_vectors and served):
             instead = "optimizer=adam, which updates each parameter by itself"
             yield Need("optimizer", name, "whole gradient", instead)
             yield Need("optimizer", name, "all sums", instead)
@@ -445,17 +454,7 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     )
     if early_update:
         fit_early(strategy)
-    if strategy.consistency.threads > 1:
-        raise SettingError(
-            f"strategy.consistency.threads is {strategy.consistency.threads}, and a loop of your own runs in one "
-            "thread, which Volary cannot divide; accepted: threads=1, or a session"
-        )
-    if _keeps_versions(strategy) and strategy.consistency.pull(strategy.workers) is not None:
-        raise SettingError(
-            f"strategy.consistency is {CONSISTENCY.name_of(type(strategy.consistency))}, and with exchange=server the "
-            "loop of your own would have to say which of its two models it reads; accepted: exchange=allreduce, or a "
-            "session"
-        )
+    _fit_own_consistency(strategy)
     if strategy.balance == "auto":
         raise SettingError(
             "strategy.balance is auto, and the loop is your own, which has batches made ahead; accepted: equal"
@@ -474,6 +473,26 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     early = "early_update=true, or partition=data, as your loop sees the gradients of each step otherwise"
     if not in_parts(strategy):
         yield Need("strategy.partition", partition, "all sums", early)
+
+
+def _fit_own_consistency(strategy: Strategy) -> None:
+    """Raise SettingError for a consistency model that has to know what a loop of one's own does, or decide it."""
+    consistency, name = strategy.consistency, CONSISTENCY.name_of(type(strategy.consistency))
+    if consistency.threads > 1:
+        raise SettingError(
+            f"strategy.consistency.threads is {consistency.threads}, and a loop of your own runs in one "
+            "thread, which Volary cannot divide; accepted: threads=1, or a session"
+        )
+    if consistency.pieces(strategy.workers) is not None:
+        raise SettingError(
+            f"strategy.consistency is {name}, and the loop of your own says what each worker computes, so that none "
+            "can take another's portion; accepted: backup, or a session"
+        )
+    if _keeps_versions(strategy) and consistency.pull(strategy.workers) is not None:
+        raise SettingError(
+            f"strategy.consistency is {name}, and with exchange=server the loop of your own would have to say which of "
+            "its two models it reads; accepted: exchange=allreduce, or a session"
+        )
 
 
 def in_parts(strategy: Strategy) -> bool:

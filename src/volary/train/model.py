@@ -26,6 +26,7 @@ from volary.train.data.opening import open_data
 from volary.train.data.streams import fit_streams
 from volary.train.factors.by_name import FactorsByName
 from volary.train.freezing import NOTHING_FROZEN, Frozen, freeze
+from volary.train.trying.certain_loss import refuse_uncertain_loss
 from volary.train.update.adaptive_clip import clip_by_weights
 from volary.train.update.uncompiled import spare_the_compiler
 
@@ -142,6 +143,8 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     fit_streams(session, module, samples)
     factors = FactorsByName.of(session, module)
     recompute(module, session.train.recompute)
+    if of_vectors(session.optimizer) and not isinstance(samples, Stream):
+        refuse_uncertain_loss(session, module, len(samples))
     return Model(module, criterion, samples, classes, session, factors, freeze(module, session.train.freeze))
 
 
@@ -195,6 +198,11 @@ def plain_rule(settings: Any) -> tuple[Build, bool]:
         return made
 
     return build, bool(getattr(kind, "elementwise", False))
+
+
+def of_vectors(optimizer: Any) -> bool:
+    """Whether servers have an optimiser as sums of vectors and their products: a session's settings say so."""
+    return bool(getattr(optimizer, "by_vectors", False))
 
 
 def _classes(network: Any, samples: Samples | Stream) -> int:

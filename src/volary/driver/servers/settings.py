@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
+from typing import Any
 
 from volary.consistency._base import Push
 from volary.engine._base import Launch
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
+from volary.server.batch_methods.lbfgs import LbfgsSettings
 from volary.server.roster.plateau import plateau_rule
 from volary.server.roster.settings import RosterSettings
 from volary.session.changing import thaws_at
@@ -76,6 +78,16 @@ def roster_settings(session: Session) -> RosterSettings:
         plateau=plateau_rule(session.schedule),
         stops=train.stop_at.passes,
         thaws=lambda per_epoch: thaws_at(train.freeze, per_epoch),
+        lbfgs=_lbfgs(session.optimizer) if getattr(session.optimizer, "by_vectors", False) else None,
+    )
+
+
+def _lbfgs(optimizer: Any) -> LbfgsSettings:
+    """What the roster goes by, which coordinates an optimiser of vectors."""
+    return LbfgsSettings(
+        history_size=optimizer.history_size,
+        tolerance_grad=optimizer.tolerance_grad,
+        searches=optimizer.line_search != "none",
     )
 
 

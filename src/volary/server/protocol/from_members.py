@@ -7,6 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from volary.server.protocol.norms import ClipNorm
+from volary.server.protocol.vectors import FoundProducts
 
 
 class _Message(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
@@ -134,6 +135,13 @@ class PartialNorms(_Message, frozen=True):
     norms: dict[int, float]
 
 
+class Products(_Message, frozen=True):
+    """What the update `number` asked for, of this server's slices. found: by shard, of all that it keeps."""
+
+    number: int
+    found: dict[int, FoundProducts]
+
+
 class Saved(_Message, frozen=True):
     """Says that the sender's part of a snapshot, slices or residuals, is written and synced. files: checksum by name.
 
@@ -159,5 +167,6 @@ FromMember: TypeAlias = (
     | Beat
     | Kept
     | PartialNorms
+    | Products
     | Saved
 )

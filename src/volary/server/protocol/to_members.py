@@ -7,6 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from volary.server.protocol.updates import Closing, Portion
+from volary.server.protocol.vectors import Combine
 
 
 class _Message(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
@@ -142,6 +143,13 @@ class Clip(_Message, frozen=True):
     factor: float
 
 
+class Direct(_Message, frozen=True):
+    """An update is to be applied whose products were found: these are done one after the other, slice by slice."""
+
+    number: int
+    commands: tuple[Combine, ...]
+
+
 class Keep(_Message, frozen=True):
     """Keep the state as of update `number`, under the name `snapshot`, while going on.
 
@@ -194,6 +202,7 @@ ToMember: TypeAlias = (
     | ServerWelcome
     | Close
     | Clip
+    | Direct
     | Keep
     | Save
     | Release

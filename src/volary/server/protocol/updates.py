@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from volary.server.protocol.vectors import Asked
+
 
 class Contribution(Struct, frozen=True, array_like=True, order=True):
     """One worker's share of an update: what it pushed with this clock."""
@@ -28,6 +30,8 @@ class Closing(Struct, frozen=True, array_like=True):
     that the run has learnt from, this update included. dropped: contributions that will be in no update. rates: the
     learning rates to use, as workers sent them; none: those of the session's schedule. norm: the kind of norm of the
     gradient that servers find (PartialNorms) before they apply it, times Clip's factor; None: they apply it at once.
+    asked: what servers find of vectors (Products) before they do with the update what Direct says; None: they have a
+    rule of their own.
     """
 
     number: int
@@ -37,3 +41,9 @@ class Closing(Struct, frozen=True, array_like=True):
     dropped: tuple[Contribution, ...] = ()
     rates: tuple[float, ...] = ()
     norm: float | None = None
+    asked: Asked | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether servers find something of the update first, and the roster says what becomes of it."""
+        return self.norm is not None or self.asked is not None

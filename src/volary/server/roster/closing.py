@@ -84,6 +84,15 @@ class ConsistencyModel(Protocol):
         """The share of workers that ends an epoch; None: there are no own parts."""
         ...
 
+    @property
+    def copies(self) -> bool:
+        """Portions that take unusually long are handed out twice, if a batch is cut in `pieces`."""
+        ...
+
+    def pieces(self, workers: int) -> int | None:
+        """In how many portions a batch is cut, which whoever is free takes; None: each worker has one of each batch."""
+        ...
+
     def steps(self, step_s: float = 0.0, begun: int = 0) -> int:
         """Portions that a worker pushes as one contribution. step_s: seconds that one takes; 0: nobody knows yet.
 

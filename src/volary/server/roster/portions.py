@@ -49,6 +49,10 @@ class PortionPlan:
         """Each worker has a portion of each batch, an empty one if it must be: all do the same number of steps."""
         return not self.steals and self.epoch_share is None
 
+    def dealable(self, epoch: int) -> int:
+        """Samples of this epoch that the run is to learn from."""
+        return max(0, min(self.epochs.samples, self.limit - epoch * self.epochs.samples))
+
 
 class Portions:
     """Deals out a run's samples. left_over: samples that epochs ended without, and that came first in the next.
@@ -79,7 +83,7 @@ class Portions:
         self.offered += 1
         self._sharing.discard(worker)
 
-    def next(self, worker: int) -> Portion | None:
+    def next(self, worker: int, now: float = 0.0) -> Portion | None:
         """The portion that `take` would give the worker now."""
         found = self._find(worker)
         if found is None:
@@ -87,11 +91,11 @@ class Portions:
         queue, victim = found
         return queue[0] if victim is None else queue[-1]
 
-    def offers(self, worker: int) -> bool:
+    def offers(self, worker: int, now: float = 0.0) -> bool:
         """Whether there is something for the worker now."""
         return bool(self._find(worker))
 
-    def take(self, worker: int) -> Taken | None:
+    def take(self, worker: int, now: float = 0.0) -> Taken | None:
         """Give the worker its next portion; None if there is none (now, or ever: see `exhausted`)."""
         found = self._find(worker)
         if found is None:
@@ -106,7 +110,7 @@ class Portions:
         for portion in portions:
             self._given.pop(portion.number, None)
 
-    def again(self, portions: Iterable[Portion]) -> None:
+    def again(self, portions: Iterable[Portion], worker: int = -1) -> None:
         """Hand out these portions again to whoever asks next: nothing came of them."""
         for portion in portions:
             if self._given.pop(portion.number, None) and portion.end > portion.start:
@@ -125,7 +129,7 @@ class Portions:
         ranges = [(portion.epoch, portion.start, portion.end) for portion in waiting] + self._undealt
         if self._epoch:  # beyond the end of this run, which may be further when it is resumed
             ranges.append((self._epoch - 1, self._dealable(self._epoch - 1), self.plan.epochs.samples))
-        return RemainingSamples(self._epoch, list(_joined(sorted(ranges))))
+        return RemainingSamples(self._epoch, list(joined_ranges(sorted(ranges))))
 
     def _find(self, worker: int) -> tuple[deque[Portion], int | None] | None:
         """The queue that is the worker's turn, and from whose end to take if it is another's."""
@@ -174,7 +178,7 @@ class Portions:
         for queue in self._queues.values():
             queue.clear()
         self.left_over += sum(portion.end - portion.start for portion in waiting)
-        return list(_joined(sorted((portion.epoch, portion.start, portion.end) for portion in waiting)))
+        return list(joined_ranges(sorted((portion.epoch, portion.start, portion.end) for portion in waiting)))
 
     def _deal_batch(self, epoch: int, start: int, end: int) -> None:
         """Cut one batch, or what is left of it, in a portion for each worker."""
@@ -191,7 +195,7 @@ class Portions:
 
     def _dealable(self, epoch: int) -> int:
         """Samples of this epoch that the run is to learn from."""
-        return max(0, min(self.plan.epochs.samples, self.plan.limit - epoch * self.plan.epochs.samples))
+        return self.plan.dealable(epoch)
 
 
 def _batches(epoch: int, start: int, end: int, size: int) -> Iterator[tuple[int, int, int]]:
@@ -202,7 +206,7 @@ def _batches(epoch: int, start: int, end: int, size: int) -> Iterator[tuple[int,
         start = stop
 
 
-def _joined(ranges: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+def joined_ranges(ranges: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
     """Sorted ranges, neighbours made one."""
     held: tuple[int, int, int] | None = None
     for epoch, start, end in ranges:

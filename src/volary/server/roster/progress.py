@@ -7,21 +7,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
+from volary.comm.control.errors import BadMessage
 from volary.run.control.requests import ChangeRate, Request
+from volary.server.batch_methods.directing import Directing
+from volary.server.batch_methods.lbfgs import LbfgsCoordinator
 from volary.server.membership.members import Member, Members
 from volary.server.membership.outgoing import Outgoing
 from volary.server.membership.replicas import Replicas
-from volary.server.protocol.from_members import Computed, Done, Evaluated, Figures, Kept, PartialNorms, Saved
+from volary.server.protocol.from_members import Computed, Done, Evaluated, Figures, Kept, PartialNorms, Products, Saved
 from volary.server.protocol.hello import WorkerHello
 from volary.server.protocol.norms import ClipNorm
 from volary.server.protocol.to_members import Close, Dropped, EvaluatePiece, Figure, Gone, Learn, Rate
+from volary.server.protocol.updates import Closing
+from volary.server.roster.batch_portions import BatchPortions
 from volary.server.roster.closing import Closer, ConsistencyModel
 from volary.server.roster.counters import RosterCounters
 from volary.server.roster.gradient_norms import GradientNorms
 from volary.server.roster.plateau import Plateau
-from volary.server.roster.portions import PortionPlan, Portions
+from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples
 from volary.server.roster.settings import RosterSettings
 from volary.server.roster.snapshots import CheckpointStore, Measure, Snapshots
 from volary.server.roster.state import Outcome, RosterState
@@ -75,11 +80,20 @@ class RunProgress:
         self._patience, self._stops = settings.patience, settings.stops
         clip = None if settings.clip_norm is None else ClipNorm(settings.clip_norm)
         self.work = WorkScheduler(
-            Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples, clip
+            self._portions(model, settings.workers, state.left),
+            closer,
+            model.steps,
+            state.closings,
+            state.samples,
+            clip,
         )
         self._metric = hello.metric, hello.higher_is_better
         self.norms = GradientNorms(around.outgoing, around.replicas)
         measure = Measure(hello.validation, settings.workers, hello.metric, hello.higher_is_better, settings.keep_best)
+        self.directing: Directing | None = None
+        if settings.lbfgs is not None:
+            method = LbfgsCoordinator(settings.lbfgs, state.method)
+            self.directing = Directing(around.outgoing, around.replicas, method, self._directed)
         self.snapshots = Snapshots(around.outgoing, around.replicas, around.keeping, measure, replace(state.best))
         self._residuals, self._of_loops = hello.residuals, state.of_loops
         self._contributions, self._numbered_before = dict(state.contributions), state.numbered_before
@@ -98,6 +112,13 @@ class RunProgress:
         if self._plateau.factor != 1:
             self._change_rate(max(0, state.samples - 1))
         self._gone: list[int] = []  # workers, while something of theirs is in no update yet
+
+    def _portions(self, model: ConsistencyModel, workers: int, left: RemainingSamples) -> Portions | BatchPortions:
+        """What deals out the samples, of which so many are left."""
+        pieces = model.pieces(workers)
+        if pieces is None:
+            return Portions(self.plan, left)
+        return BatchPortions(self.plan, pieces, copies=model.copies, left=left)
 
     @property
     def steps(self) -> int:
@@ -167,13 +188,17 @@ class RunProgress:
         for learn in self.work.again(rank, clock, now):
             self._outgoing.to_worker(rank, learn)
 
-    def take_from_server(self, number: int, report: Kept | PartialNorms | Saved) -> None:
+    def take_from_server(self, number: int, report: Kept | PartialNorms | Products | Saved) -> None:
         """A server reports on updates and snapshots. Raises BadMessage if it was asked for no such thing."""
         match report:
             case Kept():
                 self.snapshots.kept(number, report.snapshot)
             case PartialNorms():
                 self.norms.measured(number, report)
+            case Products() if self.directing is not None:
+                self.directing.found(number, report)
+            case Products():
+                raise BadMessage(f"server {number} has found products of update {report.number}, and nobody asked")
             case Saved():
                 self.snapshots.saved(number, report)
 
@@ -233,7 +258,7 @@ class RunProgress:
         """Tell everybody of updates, and keep the states that are due with them."""
         before = self.steps
         for each in closed:
-            self._outgoing.to_servers(Close(each.closing))
+            self._outgoing.to_servers(Close(self._asking(each)))
             if each.clip is None:
                 self.norms.answer(each.asking, 0.0)  # nothing of it counted
             else:
@@ -248,6 +273,19 @@ class RunProgress:
                 self.stop()
             self._keep_if_due(before, self.steps)
             before = self.steps
+
+    def _asking(self, closed: Closed) -> Closing:
+        """What servers hear of an update: also what the method that directs it has to know first, if one does."""
+        if self.directing is None or not closed.closing.contributions:
+            return closed.closing
+        asks = self.directing.method.asks
+        self.directing.begin(closed.closing.number, closed.loss)
+        return structs.replace(closed.closing, asked=asks)
+
+    def _directed(self, number: int) -> None:
+        """The method has directed an update: so it goes on from there."""
+        assert self.directing is not None
+        self.snapshots.complete(number, {"method": to_builtins(self.directing.method.state())})
 
     def _take_figures(self, worker: int, report: Figures) -> None:
         """Take the figures of an evaluation; it may be the last."""
@@ -337,6 +375,7 @@ class RunProgress:
             contributions=[*(self._contributions | {each: clock + 1 for each, clock in work.settled.items()}).items()],
             before=self._numbered_before,
             plateau=self._plateau,
+            method=self.directing.method.state() if self.directing is not None else None,
         )
         own = work.settled if self._residuals or asking else None
         self.snapshots.begin(

@@ -27,6 +27,7 @@ from volary.server.protocol.from_members import (
     Leave,
     Over,
     PartialNorms,
+    Products,
     Saved,
     Unreachable,
 )
@@ -244,7 +245,7 @@ class Roster:
             server.applied = report.applied
             self._counters.beat(server.number, report)
             self._outgoing.to(server.peer, Acknowledged())
-        elif not isinstance(report, Kept | PartialNorms | Saved):
+        elif not isinstance(report, Kept | PartialNorms | Products | Saved):
             raise BadMessage(f"server {server.number} says what only a worker says: {type(report).__name__}")
         elif self._progress is None:
             raise BadMessage(f"server {server.number} reports on an update before there was any")

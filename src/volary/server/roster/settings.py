@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from volary.server.batch_methods.lbfgs import LbfgsSettings
 from volary.server.roster.plateau import PlateauRule
 
 
@@ -19,7 +20,8 @@ class RosterSettings:
     epoch's samples that may be lost, as they cannot be read. clip_norm: the largest norm of an update's gradient; None:
     any. plateau: of a learning rate that goes by evaluations. stops: whether the run is to stop, to be resumed, with
     updates that bring it from so many steps to so many, given those of an epoch. thaws: the steps after which more of
-    the network is trained, in order, given those of an epoch: what servers keep is fixed until then.
+    the network is trained, in order, given those of an epoch: what servers keep is fixed until then. lbfgs: of the
+    method that directs updates; None: servers have an update rule of their own.
     """
 
     workers: int
@@ -39,6 +41,7 @@ class RosterSettings:
     stops: Callable[[int, int, int], bool] = lambda _before, _after, _per_epoch: False
     thaws: Callable[[int], tuple[int, ...]] = lambda _: ()
     each: int = 1
+    lbfgs: LbfgsSettings | None = None
 
     def called(self, worker: int) -> str:
         """What to call a worker, in a sentence."""

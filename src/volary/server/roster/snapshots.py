@@ -82,6 +82,12 @@ class Snapshots:
             if snapshot.name >= name:
                 snapshot.state |= more
 
+    def complete(self, number: int, more: dict[str, Any]) -> None:
+        """Let what is known of update `number` only once servers apply it be in the checkpoint as of it."""
+        for snapshot in self._open.values():
+            if snapshot.number == number:
+                snapshot.state |= more
+
     def tick(self, now: float) -> None:
         """See what the store has done, and save again what is to be; `now` in seconds of a monotonic clock."""
         if self._saving is not None and self._saving.at_store is not None:

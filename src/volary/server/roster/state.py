@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from volary.run.best import Best
+from volary.server.batch_methods.lbfgs import LbfgsState
 from volary.server.roster.plateau import Plateau
 from volary.server.roster.portions import RemainingSamples
 
@@ -16,7 +17,8 @@ Outcome = Literal["finished", "stopped", "thawed"]  # thawed: another attempt go
 class RosterState(Struct, frozen=True):
     """The roster's state in a checkpoint. closings, samples: so far. of_loops: workers' own loops save the run.
 
-    contributions: of each worker, how many it had numbered. before: those of all others: the steps without servers.
+    method: what directs updates remembers, if something does. contributions: of each worker, how many it had numbered.
+    before: those of all others: the steps without servers.
     """
 
     closings: int = 0
@@ -27,6 +29,7 @@ class RosterState(Struct, frozen=True):
     of_loops: bool = False
     contributions: list[tuple[int, int]] = []
     before: int = 0
+    method: LbfgsState | None = None
 
     @property
     def numbered_before(self) -> int:

@@ -11,6 +11,7 @@ from volary.server.protocol.from_members import Computed
 from volary.server.protocol.norms import ClipNorm
 from volary.server.protocol.to_members import Learn
 from volary.server.protocol.updates import Closing, Contribution, Portion
+from volary.server.roster.batch_portions import BatchGathering, BatchPortions
 from volary.server.roster.closing import Closer, DueUpdate
 from volary.server.roster.portions import Portions
 
@@ -26,7 +27,7 @@ class Task:
     """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be.
 
     again: it learns from those of the one before. lost: samples of it that could not be read. rates: see `Closing`.
-    counted, waits, carries: see `Computed`; finite: the loss of what waits is a number. clip: see `Done`.
+    counted, loss, waits, carries: see `Computed`; finite: the loss of what waits is a number. clip: see `Done`.
     """
 
     contribution: Contribution
@@ -39,6 +40,7 @@ class Task:
     lost: int = 0
     rates: tuple[float, ...] = ()
     counted: float = 0.0
+    loss: float = 0.0
     waits: bool = False
     carries: bool = False
     finite: bool = True
@@ -59,7 +61,8 @@ class Task:
 class Closed:
     """An update, and what it means: tasks that came too late for it. empty: samples were read, and nothing counted.
 
-    clip: by the norm of its gradient; asking: contributions whose workers wait for that norm.
+    clip: by the norm of its gradient; asking: contributions whose workers wait for that norm. loss: the mean over what
+    counted.
     """
 
     closing: Closing
@@ -67,6 +70,7 @@ class Closed:
     empty: bool = False
     clip: ClipNorm | None = None
     asking: Sequence[Contribution] = ()
+    loss: float = 0.0
 
 
 class WorkScheduler:
@@ -81,7 +85,7 @@ class WorkScheduler:
 
     def __init__(
         self,
-        portions: Portions,
+        portions: Portions | BatchPortions,
         closer: Closer,
         steps: Callable[[float, int], int],
         number: int = 0,
@@ -90,6 +94,7 @@ class WorkScheduler:
     ) -> None:
         self.portions, self.number, self.samples = portions, number, samples
         self._closer, self._steps, self._clip = closer, steps, clip
+        self._gathering = BatchGathering(portions) if isinstance(portions, BatchPortions) else None
         self._tasks: dict[Contribution, Task] = {}
         self._next: dict[int, int] = {}  # by worker, the least clock that has not been given to it
         self._active: set[int] = set()
@@ -111,7 +116,11 @@ class WorkScheduler:
         plan, clock = self.portions.plan, self._closer.held_by
         if plan.in_step:
             return (self.number,)
-        return None if clock is None or plan.epoch_share is not None else (clock, self.portions.offered)
+        return (
+            None
+            if clock is None or self._gathering is not None or plan.epoch_share is not None
+            else (clock, self.portions.offered)
+        )
 
     def tasks(self, worker: int) -> list[Task]:
         """The worker's open tasks, oldest first."""
@@ -146,7 +155,9 @@ class WorkScheduler:
         return self._close(self._closer.left(worker, now))
 
     def behind(self, worker: int) -> bool:
-        """Whether workers keep step, and others have begun a step that this one has not."""
+        """Whether others have begun what this worker has to take part in: a step that all keep, or a whole batch."""
+        if self._gathering is not None:
+            return self.open
         return self.portions.plan.in_step and self._next.get(worker, 0) < max(self._next.values(), default=0)
 
     def samples_ahead(self, worker: int) -> int:
@@ -156,13 +167,13 @@ class WorkScheduler:
 
     def begin(self, worker: int, now: float) -> Learn | None:
         """The worker's next contribution; None if there is none for it now."""
-        if not self.portions.offers(worker):
+        if not self.portions.offers(worker, now):
             return None
         self.take_part(worker, now)
         clock = self._closer.next_clock(worker, now)
         if clock is None:
             return None
-        taken = [taken for _ in range(self._portions_at(clock)) if (taken := self.portions.take(worker))]
+        taken = [taken for _ in range(self._portions_at(clock)) if (taken := self.portions.take(worker, now))]
         victims = [each.victim for each in taken if each.victim is not None]
         return self._begun(Task(Contribution(worker, clock), [each.portion for each in taken], victims, now))
 
@@ -171,7 +182,8 @@ class WorkScheduler:
         self._tasks[task.contribution] = task
         self._next[worker] = clock + 1
         settled = self.settled.get(worker, -1)
-        return Learn(clock, task.portions, self._samples_before(task.portions), self._closer.oldest(clock), settled)
+        oldest = self._closer.oldest(clock) if self._gathering is None else self.number
+        return Learn(clock, task.portions, self._samples_before(task.portions), oldest, settled)
 
     def again(self, worker: int, clock: int, now: float) -> list[Learn]:
         """Contribution `clock` is without samples of its own; those that were given for it are of the one after it.
@@ -230,7 +242,7 @@ class WorkScheduler:
         if not (isfinite(task.counted) and task.counted >= 0):
             raise BadMessage(f"rank {worker} says that {task.counted} of its contribution {clock} counts")
         task.computed, task.rates, task.finite = True, report.rates, report.finite
-        task.waits, task.carries = report.waits, report.carries
+        task.waits, task.carries, task.loss = report.waits, report.carries, report.loss
         self._lose(task, lost)
         if task.waits:
             return iter(())
@@ -253,7 +265,7 @@ class WorkScheduler:
             due = self._closer.computed(task.contribution, task.adds, task.finite, now)
             if any(task.contribution in (*each.contributions, *each.left_out, *each.dropped) for each in due):
                 return self._close(due)
-        return self._close(self._closer.done(task.contribution, task.adds, now))
+        return self._close(self._gathered(self._closer.done(task.contribution, task.adds, now), now))
 
     def tick(self, now: float) -> Iterator[Closed]:
         """Yield what closes because time has passed: `now` in seconds of a monotonic clock."""
@@ -265,12 +277,19 @@ class WorkScheduler:
             raise BadMessage(f"rank {worker} reports on its contribution {clock}, which it has not been given")
         return self._tasks.get(Contribution(worker, clock))
 
+    def _gathered(self, due: Sequence[DueUpdate], now: float) -> Sequence[DueUpdate]:
+        """What is due by them: where portions of a batch are handed out one by one, nothing before it is whole."""
+        if self._gathering is None:
+            return due
+        return self._gathering.take(due, {one: task.portions for one, task in self._tasks.items()}, now)
+
     def _close(self, steps: Sequence[DueUpdate]) -> Iterator[Closed]:
         return map(self._close_one, steps)
 
     def _close_one(self, step: DueUpdate) -> Closed:
         lost = sum(self._tasks[one].lost for one in step.contributions)
         counted = sum(self._tasks[one].counted for one in step.contributions)
+        loss = sum(self._tasks[one].loss * self._tasks[one].counted for one in step.contributions) / (counted or 1.0)
         newest = max(step.contributions, key=lambda one: one.clock, default=None)
         self._repeated.difference_update(one.clock for one in (*step.contributions, *step.left_out))
         rates = self._tasks[newest].rates if newest is not None else ()
@@ -293,7 +312,7 @@ class WorkScheduler:
             clip = None
         kind = clip.kind if clip else None
         closing = Closing(self.number, contributions, scale, self.samples, without, rates, kind)
-        return Closed(closing, late, not counted and lost < used, clip, list(clips))
+        return Closed(closing, late, not counted and lost < used, clip, list(clips), loss)
 
     def _settled(self, contributions: Iterable[Contribution]) -> int:
         """Their samples are learnt from; returns how many."""
@@ -312,4 +331,4 @@ class WorkScheduler:
     def _again(self, task: Task) -> None:
         self._lose(task, -task.lost)  # others will
         del self._tasks[task.contribution]
-        self.portions.again(task.portions)
+        self.portions.again(task.portions, task.contribution.worker)

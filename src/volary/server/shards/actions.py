@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from volary.server.protocol.header import Header
 from volary.server.protocol.updates import Contribution
+from volary.server.protocol.vectors import Asked, Combine, FoundProducts
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Apply:
     """Change the slice by `scale` times the sum of these contributions, then call `applied`; they are not needed after.
 
     samples, rates: see `volary.server.protocol.updates.Closing`. clip: factor of the sum, once its values are clipped.
+    commands: what is done with vectors, if they are what the update is made of.
     """
 
     slice: int
@@ -51,6 +53,7 @@ class Apply:
     samples: int
     rates: tuple[float, ...] = ()
     clip: float = 1.0
+    commands: tuple[Combine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,33 @@ class FindNorm:
 
 
 @dataclass(frozen=True)
+class FindProducts:
+    """Find what is asked for, of the slice's gradient, `scale` times the sum of these, and of vectors that are kept;
+    then call `measured`.
+    """
+
+    slice: int
+    number: int
+    contributions: tuple[Contribution, ...]
+    scale: float
+    samples: int
+    asked: Asked
+
+
+@dataclass(frozen=True)
 class NormsFound:
     """The norm of an update's gradient is found. norms: by shard, of all its slices here."""
 
     number: int
     norms: dict[int, float]
+
+
+@dataclass(frozen=True)
+class ProductsFound:
+    """What an update asked for is found. found: by shard, of all its slices here."""
+
+    number: int
+    found: dict[int, FoundProducts]
 
 
 @dataclass(frozen=True)
@@ -110,6 +135,18 @@ class KeptAll:
     snapshot: int
 
 
+Measurement: TypeAlias = FindNorm | FindProducts
 Action: TypeAlias = (
-    Respond | Give | Hold | Apply | FindNorm | NormsFound | Forget | SetValues | KeepSlice | ReleaseSlice | KeptAll
+    Respond
+    | Give
+    | Hold
+    | Apply
+    | Measurement
+    | NormsFound
+    | ProductsFound
+    | Forget
+    | SetValues
+    | KeepSlice
+    | ReleaseSlice
+    | KeptAll
 )

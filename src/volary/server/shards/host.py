@@ -13,15 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.comm.control.errors import BadFrame, ConnectionLost
-from volary.server.protocol.from_members import Beat, Kept, PartialNorms
+from volary.server.protocol.from_members import Beat, Kept, PartialNorms, Products
 from volary.server.protocol.header import AVERAGED, Header, MessageKind
+from volary.server.shards.actions import Measurement, ProductsFound
 from volary.server.shards.buffer_pool import Offer, PooledBuffer
 from volary.server.shards.differences import Differences
 from volary.server.shards.outbox import Outbox
 from volary.server.shards.shard import (
     Action,
     Apply,
-    FindNorm,
     Forget,
     Give,
     Hold,
@@ -57,7 +57,7 @@ class Host:
         slice_store: SliceStore,
         *,
         pulls: FrameCodec | None = None,
-        report: Callable[[Kept | PartialNorms], None] = lambda message: None,
+        report: Callable[[Kept | PartialNorms | Products], None] = lambda message: None,
         most_bytes: int | None = None,
     ) -> None:
         self.shard, self.slice_store = shard, slice_store
@@ -66,7 +66,7 @@ class Host:
         self._lock = threading.Lock()  # of the shard, and of the order in which its decisions are carried out
         self._connections: dict[int, _Connection] = {}
         self._stirring: set[Outbox] = set()  # that have something to send
-        self._due: list[tuple[int, Apply | FindNorm]] = []
+        self._due: list[tuple[int, Apply | Measurement]] = []
         self._changed, self._closed = threading.Condition(), False
         self._failed: BaseException | None = None
         self._applier = threading.Thread(target=self._run, name="server-applier", daemon=True)
@@ -93,15 +93,15 @@ class Host:
             connection.outbox.close()
             self._leave(connection)
 
-    def decide(self, step: Step, offer: Offer | None = None, header: Header | None = None) -> list[Apply | FindNorm]:
+    def decide(self, step: Step, offer: Offer | None = None, header: Header | None = None) -> list[Apply | Measurement]:
         """Let the shard take a step and carry out what it decides, but for the updates that are due: they are returned.
 
         offer: what came behind `header`. Answers before an update are sent with what comes of it.
         """
         with self._lock:
-            due = list[Apply | FindNorm]()
+            due = list[Apply | Measurement]()
             for action in step():
-                if isinstance(action, Apply | FindNorm):
+                if isinstance(action, Apply | Measurement):
                     due.append(action)
                 else:
                     self._carry_out(action, offer, header)
@@ -133,16 +133,16 @@ class Host:
                 heapq.heappush(self._due, (-one.slice, one))  # forward uses the last slices first
             self._changed.notify()
 
-    def apply(self, due: list[Apply | FindNorm]) -> None:
+    def apply(self, due: list[Apply | Measurement]) -> None:
         """Apply and measure what is due, and what becomes due by that."""
         while due:
             one = due.pop(0)
-            if isinstance(one, FindNorm):
-                norm = self.slice_store.find_norm(one)
-                due += self.decide(partial(self.shard.measured, one.slice, one.number, norm))
-            else:
+            if isinstance(one, Apply):
                 self.slice_store.apply(one)
                 due += self.decide(partial(self.shard.applied, one.slice, one.number))
+            else:
+                found = self.slice_store.measure(one)
+                due += self.decide(partial(self.shard.measured, one.slice, one.number, found))
 
     def beat(self) -> Beat:
         """How far all slices are, and what has happened since the last one."""
@@ -259,6 +259,8 @@ class Host:
                 self._report(Kept(snapshot))
             case NormsFound(number, norms):
                 self._report(PartialNorms(number, norms))
+            case ProductsFound(number, found):
+                self._report(Products(number, found))
 
     def _aside(self, answer: Header) -> Reading | None:
         """What is asked for instead of the newest values."""

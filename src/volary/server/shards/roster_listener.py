@@ -17,6 +17,7 @@ from volary.server.protocol.to_members import (
     Acknowledged,
     Clip,
     Close,
+    Direct,
     End,
     Gone,
     Keep,
@@ -149,6 +150,8 @@ class RosterOrders:
                 host.order(lambda: host.shard.close(closing))
             case Clip(number, factor):
                 host.order(lambda: host.shard.clip(number, factor))
+            case Direct(number, commands):
+                host.order(lambda: host.shard.direct(number, commands))
             case Keep(snapshot, number):
                 host.order(lambda: host.shard.keep(snapshot, number))
             case Release(snapshot):

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from volary.server.protocol.clocks import ClockSet
 from volary.server.protocol.header import AVERAGED, Form, Header, MessageKind
-from volary.server.protocol.norms import combined
 from volary.server.protocol.updates import Closing, Contribution
+from volary.server.protocol.vectors import Combine, FoundProducts
 from volary.server.shard_rule import ShardRule
 from volary.server.shards.actions import (
     Action,
@@ -29,6 +30,7 @@ from volary.server.shards.actions import (
     Respond,
     SetValues,
 )
+from volary.server.shards.measuring import all_found, measurement
 from volary.server.shards.update_log import UpdateLog
 
 __all__ = [
@@ -56,7 +58,7 @@ UNSET = -1  # the version of a slice that has no values yet
 class _Slice:
     """version: updates applied. busy: one is being applied. held: with what version each was computed.
 
-    measured: the newest update whose norm was asked for; measuring: it is being found.
+    measured: the newest update of which something was asked; measuring: it is being found.
 
     pulls: what waits to be answered, for each worker at most one for the values and one for kept ones.
     """
@@ -106,8 +108,8 @@ class Shard:
         self._update_log = UpdateLog(len(sizes), applied)
         self._slices = {number: _Slice(size, applied, self._update_log) for number, size in sizes.items()}
         self._gone = ClockSet()  # workers
-        self._norms: dict[int, dict[int, float]] = {}  # by update, and by slice
-        self._factors: dict[int, float] = {}  # by update
+        self._found: dict[int, dict[int, float | FoundProducts]] = {}  # by update, and by slice
+        self._answers: dict[int, float | tuple[Combine, ...]] = {}  # by update, what becomes of it
         self._snapshots: dict[int, _KeptSnapshot] = {}
         self._released = ClockSet()  # snapshots
 
@@ -163,8 +165,8 @@ class Shard:
         if not self._update_log.close(closing):
             return []
         actions: list[Action] = []
-        if not self._slices and closing.norm is not None:
-            actions.append(NormsFound(closing.number, {}))
+        if not self._slices and closing.waits:
+            actions.append(all_found(closing, {}))
         for number, one in self._slices.items():
             actions += [Forget(number, late) for late in closing.dropped if one.held.pop(late, None) is not None]
             actions += self._advance(number, one)
@@ -172,11 +174,11 @@ class Shard:
 
     def clip(self, update: int, factor: float) -> list[Action]:
         """An update whose norm was found may be applied, times this factor. Told once or again."""
-        closing = self._update_log.closing(update)
-        if closing is None or closing.norm is None:
-            return []
-        self._factors[update] = factor
-        return [action for number, one in self._slices.items() for action in self._advance(number, one)]
+        return self._answered(update, factor)
+
+    def direct(self, update: int, commands: tuple[Combine, ...]) -> list[Action]:
+        """An update whose products were found is made by these commands. Told once or again."""
+        return self._answered(update, commands)
 
     def keep(self, snapshot: int, number: int) -> list[Action]:
         """Keep all slices as of update `number`, which none has passed. Told once or again."""
@@ -219,20 +221,20 @@ class Shard:
 
     # What the host says
 
-    def measured(self, number: int, update: int, norm: float) -> list[Action]:
-        """The host has found the norm of an update's gradient of slice `number`."""
+    def measured(self, number: int, update: int, found: float | FoundProducts) -> list[Action]:
+        """The host has found the norm of an update's gradient of slice `number`, or the products that it asks for."""
         one, closing = self._slices[number], self._update_log.closing(update)
         one.measuring = False
-        norms = self._norms.setdefault(update, {})
-        norms[number] = norm
-        if update in self._factors:  # others have found all that was needed
+        pieces = self._found.setdefault(update, {})
+        pieces[number] = found
+        if update in self._answers:  # others have found all that was needed
             return self._advance(number, one)
-        if len(norms) < len(self._slices) or closing is None or closing.norm is None:
+        if len(pieces) < len(self._slices) or closing is None or not closing.waits:
             return []
-        by_shard: dict[int, list[float]] = {}
-        for each in sorted(norms):  # however they came: replicas are to find the same
-            by_shard.setdefault(self._shards.get(each, 0), []).append(norms[each])
-        return [NormsFound(update, {shard: combined(found, closing.norm) for shard, found in by_shard.items()})]
+        by_shard: dict[int, list[Any]] = {}
+        for each in sorted(pieces):  # however they came: replicas are to find the same
+            by_shard.setdefault(self._shards.get(each, 0), []).append(pieces[each])
+        return [all_found(closing, by_shard)]
 
     def applied(self, number: int, update: int) -> list[Action]:
         """The host has done Apply of an update to slice `number`."""
@@ -240,6 +242,13 @@ class Shard:
         assert one.busy and update == one.version + 1, f"slice {number} was not to be given update {update}"
         one.busy = False
         return [*self._passed(number, one), *self._advance(number, one)]
+
+    def _answered(self, update: int, answer: float | tuple[Combine, ...]) -> list[Action]:
+        closing = self._update_log.closing(update)
+        if closing is None or not closing.waits:
+            return []
+        self._answers[update] = answer
+        return [action for number, one in self._slices.items() for action in self._advance(number, one)]
 
     def _problem(self, peer: int, header: Header) -> str:
         """Why a message makes no sense, whenever it comes."""
@@ -325,18 +334,19 @@ class Shard:
             if not closing.contributions:
                 actions += self._passed(number, one)
                 continue
-            if closing.norm is not None and closing.number not in self._factors:
+            if closing.waits and closing.number not in self._answers:
                 if one.measured < closing.number:
                     one.measured, one.measuring = closing.number, True
-                    sum_of = closing.contributions, closing.scale, closing.norm
-                    actions.append(FindNorm(number, closing.number, *sum_of))
+                    actions.append(measurement(number, closing))
                 break
             for contribution in closing.contributions:
                 behind = max(0, one.version - one.held.pop(contribution))
                 self.staleness[contribution.worker, behind] += 1
             one.busy = True
             due = closing.contributions, closing.scale, closing.samples, closing.rates
-            actions.append(Apply(number, closing.number, *due, self._factors.get(closing.number, 1.0)))
+            answer = self._answers.get(closing.number, 1.0)
+            clip, commands = (1.0, answer) if isinstance(answer, tuple) else (answer, ())
+            actions.append(Apply(number, closing.number, *due, clip, commands))
         return actions
 
     def _passed(self, number: int, one: _Slice) -> list[Action]:
@@ -344,8 +354,8 @@ class Shard:
         one.version += 1
         one.update_log.applied(one.version)
         if one.update_log.closing(one.version) is None:  # all slices have it
-            self._factors.pop(one.version, None)
-            self._norms.pop(one.version, None)
+            self._answers.pop(one.version, None)
+            self._found.pop(one.version, None)
         actions: list[Action] = []
         for snapshot, kept in list(self._snapshots.items()):
             if kept.number == one.version:

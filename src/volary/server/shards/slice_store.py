@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from volary.server.protocol.vectors import Asked
+from volary.server.shards.actions import FindNorm
 from volary.server.shards.buffer_pool import BufferPool, Offer, PooledBuffer, Take
 from volary.server.update_rule import SliceUpdate
 
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
     from volary.comm.channels.channel import Payload
     from volary.server.protocol.header import Form
     from volary.server.protocol.updates import Contribution
-    from volary.server.shards.actions import Apply, FindNorm
+    from volary.server.protocol.vectors import FoundProducts
+    from volary.server.shards.actions import Apply, Measurement
     from volary.server.shards.forms import Forms
     from volary.server.update_rule import UpdateRule
 
 
 Norm = Callable[[int, SliceUpdate, float], float]  # of a slice's gradient, of a kind
+Find = Callable[[int, SliceUpdate, Asked], "FoundProducts"]  # products of a slice's vectors
 
 
 class _Values:
@@ -115,10 +119,10 @@ class _Place:
 class SliceStore:
     """Slices with these values, which are copied, as of update `version`. rule: of each slice.
 
-    memory: where values lie, so that a transport sends them best. norm: of gradients, before an update clips them by
-    that of all; None: there are none. averages: of the state of a slice's rule, those of its parts, if snapshots are
-    evaluated with averages of the values in their place. The caller sees to it that a slice is changed by one
-    thread at a time, and kept while it is not changed.
+    memory: where values lie, so that a transport sends them best. find: what is to be known of a slice's gradient
+    before an update is applied: its norm, or products of vectors; None: nothing ever is. averages: of the state of a
+    slice's rule, those of its parts, if snapshots are evaluated with averages of the values in their place. The caller
+    sees to it that a slice is changed by one thread at a time, and kept while it is not changed.
     """
 
     def __init__(
@@ -128,10 +132,10 @@ class SliceStore:
         rule: Callable[[int], UpdateRule],
         version: int = 0,
         memory: Take | None = None,
-        norm: Norm | None = None,
+        find: Norm | Find | None = None,
         averages: Callable[[Any], Sequence[Tensor | None]] | None = None,
     ) -> None:
-        self.pool, self.forms, self._rule, self._norm = BufferPool(memory), forms, rule, norm
+        self.pool, self.forms, self._rule, self._find = BufferPool(memory), forms, rule, find
         self._averages = averages
         self._users = threading.Lock()
         self._places = {number: _Place(self._copied(tensor), version) for number, tensor in values.items()}
@@ -153,12 +157,18 @@ class SliceStore:
         if held is not None:
             held.offer.drop()
 
-    def find_norm(self, due: FindNorm) -> float:
-        """The norm of the sum of held contributions, which stays at hand for `apply`."""
+    def measure(self, due: Measurement) -> float | FoundProducts:
+        """What is to be known of the sum of held contributions, which stays at hand for `apply`."""
         self._summed[due.slice] = summed = self._sum(due.slice, due.contributions)
-        if self._norm is None or not summed.sums:
-            return 0.0
-        return self._norm(due.slice, SliceUpdate(summed.sums, len(summed.carrying), due.scale), due.kind)
+        find: Any = self._find
+        if isinstance(due, FindNorm):
+            if find is None or not summed.sums:
+                return 0.0
+            norm: float = find(due.slice, SliceUpdate(summed.sums, len(summed.carrying), due.scale), due.kind)
+            return norm
+        update = SliceUpdate(summed.sums, len(summed.carrying), due.scale, due.samples)
+        found: FoundProducts = find(due.slice, update, due.asked)
+        return found
 
     def apply(self, due: Apply) -> None:
         """Apply the sum of held contributions, none perhaps: then only the version changes."""
@@ -167,9 +177,11 @@ class SliceStore:
         place = self._places[number]
         try:
             with place.lock:
-                if summed.sums:
-                    count = len(summed.carrying)
-                    update = SliceUpdate(summed.sums, count, due.scale, due.samples, due.rates, due.clip)
+                if summed.sums or due.commands:
+                    count, sums = len(summed.carrying), summed.sums or [None] * len(self.forms.shapes[number].lengths)
+                    update = SliceUpdate(
+                        sums, count, due.scale, due.samples, due.rates, due.clip, commands=due.commands
+                    )
                     self._keep_state(number, place)
                     self._rule(number).apply(number, self._parts(number, self._to_write(place)), update)
                 place.version = due.number

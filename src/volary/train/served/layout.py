@@ -20,7 +20,7 @@ from volary.exchange.representations.exact import EXACT
 from volary.naming import named_buffers, trained_parameters
 from volary.server.protocol.slices import Slice, cut
 from volary.sharding.ranges import Range
-from volary.train.model import update_rule
+from volary.train.model import of_vectors, update_rule
 from volary.train.state.weights import block_name, weights_of
 
 if TYPE_CHECKING:
@@ -118,11 +118,12 @@ def lay_out(model: Model, held: Holdings | None = None) -> Layout:
     """
     session = model.session
     build, elementwise = update_rule(session, model.factors)
-    if isinstance(build([""])([torch.zeros(1)]), torch.optim.LBFGS):
+    vectors = of_vectors(session.optimizer)
+    if not vectors and isinstance(build([""])([torch.zeros(1)]), torch.optim.LBFGS):
         raise SettingError("optimizer LBFGS evaluates the loss several times a step; accepted with servers: any other")
     # under autocast no layer hands over factors, nor does a part of one
     samples = session.data.batch_size if session.train.precision == "fp32" and held is None else 0
-    return cut_network(session.strategy, model.module, samples, elementwise=elementwise, held=held)
+    return cut_network(session.strategy, model.module, samples, elementwise=elementwise or vectors, held=held)
 
 
 def cut_network(

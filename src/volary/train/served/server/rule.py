@@ -81,6 +81,20 @@ class RateChanges:
         return next((rate for rate in reversed(self._changes) if samples > rate.samples), _AS_SET)
 
 
+@dataclass(frozen=True)
+class SessionRates:
+    """The learning rates of a session's updates. rates: how they change meanwhile."""
+
+    lr: float
+    clock: Clock
+    rates: RateChanges
+
+    def at(self, samples: int) -> float:
+        """The rate of the update that brings the run to so many samples."""
+        rate = self.rates.at(samples)
+        return (self.lr if rate.lr is None else rate.lr) * self.clock.factor(samples) * rate.factor
+
+
 class SessionUpdating:
     """See `volary.train.update.optimizer_rule.Updating`: as a session says.
 

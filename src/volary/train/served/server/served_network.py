@@ -15,11 +15,11 @@ from volary.data.datasets.stream import Stream
 from volary.errors import SettingError
 from volary.server.protocol.to_members import End
 from volary.train.agreement.agreed_plan import describe
-from volary.train.model import Model, build_model
+from volary.train.model import Model, build_model, of_vectors
 from volary.train.served.layout import Layout, cut_network, lay_out
 from volary.train.served.replica_parts import held_by_replica
 from volary.train.served.server.network_file import HERE, read_network
-from volary.train.served.server.rule import Clock, RateChanges, SessionUpdating, averaging_of
+from volary.train.served.server.rule import Clock, RateChanges, SessionRates, SessionUpdating, averaging_of
 from volary.train.state.optimizer_state import OPTIMIZER, OUTER
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import weights_of
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ServedNetwork:
     """A network on servers. updating: None if workers update, and servers add what these have changed, or
-    step by it as `outer` says. averaging: of the weights, if an average is kept. pulls: codec of differences in pulls.
+    step by it as `outer` says. vectors: the rates of a session whose update is made of vectors as the roster says;
+    there is no other rule then. averaging: of the weights, if an average is kept. pulls: codec of differences in pulls.
     centre: workers pull what servers keep.
 
     rates: how a session's learning rate changes while the run trains.
@@ -56,11 +57,12 @@ class ServedNetwork:
     pulls: FrameCodec | None
     rates: RateChanges
     centre: bool = False
+    vectors: SessionRates | None = None
 
     @property
     def remembered(self) -> str:
         """The name of the file of what the rule of all parameters remembers, in a checkpoint."""
-        return OPTIMIZER if self.updating is not None else OUTER
+        return OUTER if self.updating is None and self.vectors is None else OPTIMIZER
 
     def codecs(self) -> list[FrameCodec]:
         """The codecs of all that travels, each once."""
@@ -87,14 +89,16 @@ def network_of(session: Session, model: Model, layout: Layout, rates: RateChange
     """Build what servers keep of a session's network, which `layout` cuts."""
     rates = rates or RateChanges()
     assert not isinstance(model.samples, Stream)  # open_data refuses it
-    clock, updating = Clock.of(session, model.samples), None
+    clock, updating, vectors = Clock.of(session, model.samples), None, None
     averaging = averaging_of(session, clock)
-    if session.strategy.consistency.pushes is not Push.DIFFERENCE:
+    if of_vectors(session.optimizer):
+        vectors = SessionRates(session.optimizer.lr, clock, rates)
+    elif session.strategy.consistency.pushes is not Push.DIFFERENCE:
         updating = SessionUpdating(session, model.factors, clock, rates, layout.called)
     strategy = session.strategy
     outer = outer_updating(strategy.consistency, averaging)
     centre = strategy.consistency.pull(strategy.workers) is not None
-    return ServedNetwork(model.module, layout, updating, outer, averaging, _pulls(strategy), rates, centre)
+    return ServedNetwork(model.module, layout, updating, outer, averaging, _pulls(strategy), rates, centre, vectors)
 
 
 def awaited_network(

@@ -10,6 +10,7 @@ from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.slice_store import SliceStore
 from volary.server.update_rule import MeanRule, UpdateRule
 from volary.train.served.server.rule import BufferRule
+from volary.train.served.server.vector_rule import VectorRule
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.weights import SavedWeights, weights_of
 from volary.train.strategies.averaging.outer_rule import outer_rule
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from volary.server.protocol.slices import Slice
     from volary.server.protocol.to_members import ServerWelcome
     from volary.server.shards.buffer_pool import Take
-    from volary.server.shards.slice_store import Norm
+    from volary.server.shards.slice_store import Find, Norm
     from volary.train.served.layout import Layout
     from volary.train.served.server.served_network import ServedNetwork
     from volary.train.update.optimizer_rule import PartState
@@ -42,12 +43,17 @@ def stored(
     layout, averaging = network.layout, network.averaging
     own = [one for one in slices if not layout.is_of_buffers(one)]
     buffers = [one for one in slices if layout.is_of_buffers(one)]
-    norm: Norm | None = None
-    if (updating := network.updating) is not None:
+    find: Norm | Find | None = None
+    if network.vectors is not None:
+        rule: UpdateRule = (
+            of_vectors := VectorRule({one.number: one.parts for one in own}, network.vectors.at, averaging)
+        )
+        find = of_vectors.find
+    elif (updating := network.updating) is not None:
         whole = not updating.elementwise
         parts = {one.number: {part: layout.trained(part, whole=whole) for part in one.parts} for one in own}
-        rule: UpdateRule = (optimizers := OptimizerRule(parts, updating, changes_sums=True))
-        norm = optimizers.norm
+        rule = (optimizers := OptimizerRule(parts, updating, changes_sums=True))
+        find = optimizers.norm
     else:
         kept = {one.number: {part: layout.values(part) for part in one.parts} for one in own}
         rule = outer_rule(kept, network.outer, averaging, MeanRule(scaled=not network.centre))
@@ -64,7 +70,7 @@ def stored(
     values = {one.number: torch.cat([layout.values(part) for part in one.parts]) for one in slices}
     forms = Forms({one.number: _shape(layout, one) for one in slices})
     averages = _averages if averaging is not None and averaging.average.evaluate else None
-    return SliceStore(forms, values, rules.__getitem__, welcome.applied, memory, norm, averages)
+    return SliceStore(forms, values, rules.__getitem__, welcome.applied, memory, find, averages)
 
 
 def _averages(state: Sequence[PartState]) -> list[Tensor | None]:

@@ -1,0 +1,1 @@
+"""What fits one kind of setting, a file each: `volary.session.fitting` asks them."""
