@@ -31,7 +31,7 @@ def queue(context: click.Context, watch: bool, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from volary.driver.queued import jobs_of_clusters
+    from volary.jobs.machines.clusters import jobs_of_clusters
     from volary.jobs.queue import LocalQueue
 
     looks = 0

@@ -25,7 +25,7 @@ from volary.monitor.watching import ending
 from volary.run.control.stopping import ask_to_stop
 from volary.run.control.watcher import Watcher
 from volary.run.database.reader import RunReader
-from volary.run.directory import RunDirectory, discard, is_run
+from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk, replace_file
 from volary.run.launch.queued import LOCAL, QueuedJob, job_of, note_job
 
@@ -40,18 +40,6 @@ _ASK_AGAIN_S = 1.0  # a driver that is starting forgets what the attempt before 
 def queue_of(engine: object) -> Queue | None:
     """The queue that a run of this engine, begun here, is submitted to; None if it starts at once."""
     return engine if isinstance(engine, Queue) and engine.queues() else None
-
-
-def jobs_of_clusters() -> list[tuple[RunDirectory, QueuedJob, JobState]]:
-    """The runs of this user that are in queues of clusters, as those of which this machine is one say."""
-    found = []
-    for name in ROOM.names():
-        if isinstance(queue := ROOM.load(name)(), Queue):
-            for job in queue.jobs():
-                directory = RunDirectory(job.batch.parent)
-                if job.batch == directory.batch and is_run(directory.path):
-                    found.append((directory, QueuedJob(name, job.number, -1), job.state))
-    return found
 
 
 def batch_of(directory: RunDirectory, workers: int, arguments: Sequence[str] = ()) -> BatchJob:

@@ -101,7 +101,7 @@ class RunMachinery:
         return is_held(_lock(directory)) or directory.is_live()
 
     def exists(self, entry: QueueEntry) -> bool:
-        return is_run(Path(entry.run))
+        return Path(entry.run).is_dir()
 
     def attempt(self, entry: QueueEntry) -> int:
         return newest_attempt(RunDirectory(entry.run))

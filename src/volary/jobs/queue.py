@@ -22,7 +22,7 @@ from volary.jobs.schedule import decide
 from volary.jobs.service import ensure_runner
 from volary.jobs.session_file import SubmittedFile
 from volary.jobs.table import QueueTable, queue_folder
-from volary.run.directory import RunDirectory, is_run
+from volary.run.directory import RunDirectory
 from volary.run.launch.queued import LOCAL, QUEUED_RUN, QueuedJob, note_job
 
 
@@ -187,7 +187,7 @@ class LocalQueue:
         """All runs of the queue: those that run, then those that wait, in their order."""
         with self._table() as table:
             for entry in table.entries():
-                if entry.state == "waiting" and not is_run(Path(entry.run)):  # where no runner looks, as all are held
+                if entry.state == "waiting" and not Path(entry.run).is_dir():  # where no runner looks, as all are held
                     table.remove(entry.run)
             ensure_runner(table)
             view = _view(table, table.entries())

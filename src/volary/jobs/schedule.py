@@ -70,14 +70,14 @@ class _Scheduling:
         self._underway = [one for one in entries if one.state != "waiting"]
         self._open = {*unfinished, *(one.run for one in entries)}
         self._rooms = rooms_of(capacity, self._underway)
+        self._alike: dict[object, tuple[Mapping[str, str], list[MachineRoom]]] = {}
         self._found = Decisions()
 
     def decided(self) -> Decisions:
         for entry in [one for one in self._running if one.held or one.cancelled]:
             self._stop(entry, "cancelled" if entry.cancelled else "held")
         for entry in self._waiting:
-            refused = refusals(self._capacity, entry)
-            rooms = [room for name, room in self._rooms.items() if refused.get(name) == ""]
+            refused, rooms = self._machines_for(entry)
             if reason := self._not_ready(entry, refused, rooms):
                 self._found.reasons[entry.run] = Reason(reason)
             elif (room := next((one for one in rooms if self._may_start(entry, one)), None)) is not None:
@@ -85,6 +85,14 @@ class _Scheduling:
             else:
                 self._let_wait(entry, rooms, refused)
         return self._found
+
+    def _machines_for(self, entry: QueueEntry) -> tuple[Mapping[str, str], list[MachineRoom]]:
+        """Why it cannot start on a machine, by name, and those on which it can; of equal runs that is the same."""
+        alike = entry.demand, entry.folder if entry.movable else None
+        if alike not in self._alike:
+            refused = refusals(self._capacity, entry)
+            self._alike[alike] = refused, [room for name, room in self._rooms.items() if refused.get(name) == ""]
+        return self._alike[alike]
 
     def _not_ready(self, entry: QueueEntry, refused: Mapping[str, str], rooms: Sequence[MachineRoom]) -> str:
         if entry.held:

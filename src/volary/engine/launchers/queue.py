@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+COMMANDS = ("squeue",)  # by which engines look at their queues: without any there is nobody to ask
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchJob:
