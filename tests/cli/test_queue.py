@@ -161,6 +161,16 @@ def test_runs_that_a_cluster_s_queue_has_are_listed_with_its_words_and_no_other_
     assert len(volary("queue").out.splitlines()) == 2
 
 
+def test_a_folder_for_shares_that_cannot_be_used_is_said_and_the_queue_is_listed(submit, volary, monkeypatch):
+    submit("a")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(Path("config").absolute()))
+    settings_file().parent.mkdir(parents=True)
+    settings_file().write_text("share_folder: /no/such/folder\n")
+    said = volary("queue")
+    assert said.out.splitlines()[1].startswith("runs/a")
+    assert said.err == "share_folder: /no/such/folder: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

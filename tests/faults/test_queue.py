@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from faults._queue import ALL_CORES, driver, found, kill_all, runner, submit, until
 from faults._running import events, last_step, outcome, session, state
 from faults.conftest import STEPS
 from volary.cli.command.main import run as command
+from volary.jobs.machinery import moment_here
+from volary.jobs.machines.notices import NoticeFolder
+from volary.jobs.machines.shares import Notice, RunningHere
 from volary.jobs.settings import settings_file
 from volary.jobs.table import queue_folder
 from volary.run.control.stopping import FILE as ASKED
 from volary.run.launch.queued import LOCAL, job_of
+from volary.run.machine.cores import cores_here
 
 pytestmark = pytest.mark.usefixtures("queue")
 
@@ -145,6 +152,30 @@ def test_a_run_whose_session_file_was_changed_meanwhile_trains_by_its_own_copy_a
     assert last_step(found("it")) == 2
     said = [one.data["text"] for one in events(found("it"), "warning")]
     assert "session.yaml was changed after the run was submitted, which keeps its own copy" in said
+
+
+@pytest.mark.slow  # a start
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two users")
+def test_cores_that_another_user_s_queue_has_given_are_free_when_his_run_has_ended(monkeypatch, queue, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(Path("config").absolute()))
+    settings_file().parent.mkdir(parents=True)
+    settings_file().write_text(f"share_folder: {tmp_path / 'shared'}\n")
+    folder, boot = NoticeFolder(tmp_path / "shared"), moment_here().boot
+    with subprocess.Popen(["sleep", "600"], user=65534) as his:
+        notice = Notice(65534, his.pid, boot, (RunningHere(his.pid, 0.0, tuple(cores_here()), 1),))
+        file = tmp_path / "shared" / "65534.json"
+        file.write_bytes(msgspec.json.encode(notice))
+        os.chown(file, 65534, 65534)
+        session(steps=2)
+        submit()
+        until(lambda: folder.mine(0))
+        assert folder.mine(0).wants.cores == 2
+        (row,) = queue.rows()
+        assert "used outside of the queue" in row.reason
+        his.kill()
+    until(lambda: state(found("it")) == "finished")
+    assert folder.mine(0).wants is None
 
 
 @pytest.mark.slow  # two starts

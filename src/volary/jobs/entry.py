@@ -47,10 +47,19 @@ class HostCapacity(msgspec.Struct, frozen=True):
     folders: tuple[str, ...] = ()
 
 
+class Claim(msgspec.Struct, frozen=True):
+    """What is kept of this machine for a run of another user, by number. gives_way: by stopping runs, if need be."""
+
+    user: int
+    demand: Demand
+    gives_way: bool = False
+
+
 class Capacity(msgspec.Struct, frozen=True):
     """A machine: the numbers of its cores and of its GPUs, and its memory.
 
-    used_gpus, used_cores: those that are used now outside of the queue. hosts: further machines.
+    used_gpus, used_cores, used_bytes: what is used now outside of the queue. hosts: further machines. claims: of other
+    users with whom it is shared.
     """
 
     cores: tuple[int, ...]
@@ -59,6 +68,8 @@ class Capacity(msgspec.Struct, frozen=True):
     used_gpus: tuple[int, ...] = ()
     used_cores: tuple[int, ...] = ()
     hosts: tuple[HostCapacity, ...] = ()
+    used_bytes: int = 0
+    claims: tuple[Claim, ...] = ()
 
     @property
     def whole(self) -> Demand:
@@ -68,7 +79,7 @@ class Capacity(msgspec.Struct, frozen=True):
     @property
     def usable(self) -> Demand:
         """The capacity that the runs of the queue may use now."""
-        return self.whole - Demand(len(self.used_cores), 0, len(self.used_gpus))
+        return self.whole - Demand(len(self.used_cores), self.used_bytes, len(self.used_gpus))
 
     def refusal(self, demand: Demand) -> str:
         """Why no such run can ever start here; empty if it can."""

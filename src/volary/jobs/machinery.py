@@ -8,17 +8,22 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+
+import msgspec
 
 from volary.errors import RunError, VolaryError
 from volary.jobs.entry import GIB, NO_LIMIT, Capacity, MemoryFrom, QueueEntry
 from volary.jobs.estimates import MemoryEstimates
 from volary.jobs.machines.hosts import known_hosts
+from volary.jobs.machines.notices import NoticeFolder
+from volary.jobs.machines.shares import Notice, beside, notice_of
 from volary.jobs.machines.unqueued import cores_outside
 from volary.jobs.memory import keep_bytes, known_bytes
 from volary.jobs.runner import How, Moment
+from volary.jobs.settings import queue_settings
 from volary.jobs.table import QueueTable
 from volary.monitor.digest import Follower
 from volary.run.control.stopping import ask_to_stop, asked_to_stop
@@ -54,10 +59,17 @@ def moment_here() -> Moment:
 
 
 class RunMachinery:
-    """Starts the runs of a table as its owner would, and looks after them."""
+    """Starts the runs of a table as its owner would, and looks after them. remarks: what is to be said of settings."""
 
     def __init__(self, table: QueueTable) -> None:
         self._table = table
+        self.remarks: list[str] = []
+        self._shares: NoticeFolder | None = None
+        try:
+            if (folder := queue_settings().share_folder) is not None:
+                self._shares = NoticeFolder(folder)
+        except VolaryError as error:
+            self.remarks.append(str(error))
         self._children: list[subprocess.Popen[bytes]] = []
         self._estimates: dict[str, tuple[float, float | None]] = {}  # by run: when it was made, and the end
         self._memory = MemoryEstimates(table.environment)
@@ -76,7 +88,43 @@ class RunMachinery:
         cores = cores_outside({entry.run for entry in entries}) - {core for one in given for core in one.cores}
         used_cores = tuple(core for core in found.cores if core in cores)
         hosts = known_hosts(self._table.folder)
-        return Capacity(found.cores, found.memory_bytes, found.gpus, tuple(gpus), used_cores, hosts)
+        here = Capacity(found.cores, found.memory_bytes, found.gpus, tuple(gpus), used_cores, hosts)
+        if self._shares is None:
+            return here
+        mine = self._notice(self._shares, entries, found)
+        return beside(here, mine, self._shares.others(mine.user, mine.boot))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No runner of another user looks meanwhile; then they are told what the runs of this queue have and want."""
+        with ExitStack() as stack:
+            with self._shared() as shares:
+                if shares is not None:
+                    stack.enter_context(shares.alone())
+            yield
+            with self._shared() as shares:
+                if shares is not None:
+                    shares.say(self._notice(shares, self._table.entries(), capacity_here()))
+
+    @contextmanager
+    def _shared(self) -> Iterator[NoticeFolder | None]:
+        """The folder; if it cannot be used any more, the queue goes on without it, and that is said."""
+        try:
+            yield self._shares
+        except VolaryError as error:
+            self.remarks.append(str(error))
+            self._shares = None
+
+    def heard(self) -> int:
+        """Another number once a runner of another user has said something new."""
+        return 0 if self._shares is None else self._shares.stamp()
+
+    def _notice(self, shares: NoticeFolder, entries: Sequence[QueueEntry], here: Capacity) -> Notice:
+        moment, user = self.moment(), os.getuid()
+        new, said = Notice(user, os.getpid(), moment.boot, since_s=moment.now_s), shares.mine(user)
+        if said is not None and said.boot == new.boot and said.wants is not None:
+            new = msgspec.structs.replace(new, since_s=said.since_s)
+        return notice_of(entries, here, new)
 
     def ends(self, entries: Iterable[QueueEntry]) -> Mapping[str, float]:
         now_s, known = clock.running_s(), self._estimates

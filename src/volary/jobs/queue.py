@@ -39,12 +39,13 @@ class QueueRow:
 class QueueView:
     """The whole queue: those that run, then those that wait, in their order; and what the machine has for them.
 
-    carried_out: False if somebody could start, or runs, and no runner is there to see to it.
+    carried_out: False if somebody could start, or runs, and no runner is there to see to it. remarks: on the settings.
     """
 
     rows: list[QueueRow]
     capacity: Capacity
     carried_out: bool
+    remarks: list[str]
 
 
 class LocalQueue:
@@ -191,6 +192,7 @@ class LocalQueue:
                     table.remove(entry.run)
             ensure_runner(table)
             view = _view(table, table.entries())
+            self.remarks += view.remarks
             self.remarks += [host.why_not for host in view.capacity.hosts if host.why_not and view.rows]
             return view.rows
 
@@ -252,4 +254,4 @@ def _view(table: QueueTable, entries: Sequence[QueueEntry]) -> QueueView:
             starts_s, changed = starts.get(entry.run), entry.file.remark if entry.file else ""
             words = "; ".join(filter(None, [reason.words if reason else "starts now", changed]))
             rows.append(QueueRow(entry, words, None if starts_s is None else starts_s - now_s))
-    return QueueView(rows, capacity, carried_out=table.is_idle() or table.has_runner())
+    return QueueView(rows, capacity, table.is_idle() or table.has_runner(), machinery.remarks)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from volary.jobs.entry import Capacity, Demand, QueueEntry
+from volary.jobs.entry import Capacity, Claim, Demand, QueueEntry
 from volary.jobs.machines.rooms import MachineRoom, refusals, room_of, rooms_of
+from volary.jobs.machines.shares import SLICE_S
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class _Scheduling:
     def decided(self) -> Decisions:
         for entry in [one for one in self._running if one.held or one.cancelled]:
             self._stop(entry, "cancelled" if entry.cancelled else "held")
+        for claim in self._capacity.claims:
+            self._keep(claim)
         for entry in self._waiting:
             refused, rooms = self._machines_for(entry)
             if reason := self._not_ready(entry, refused, rooms):
@@ -148,6 +151,17 @@ class _Scheduling:
             self._stop(victim, f"gives way to {_name(entry.run)}")
         return room
 
+    def _keep(self, claim: Claim) -> None:
+        """Leave room on this machine for another user's run, or make it; else nobody starts here before it does."""
+        room, user = self._rooms[""], f"user {claim.user}"
+        old = [one for one in self._on(room) if self._now_s - one.started_s >= SLICE_S] if claim.gives_way else []
+        for victim in [] if claim.demand.within(room.soon) else self._least_dear(old, claim.demand, room.soon):
+            self._stop(victim, f"gives way to {user}")
+        if claim.demand.within(room.soon):
+            room.soon -= claim.demand
+        elif room.gap_until == math.inf:
+            room.gap_until, room.blocked_by = self._earliest(claim.demand, room) or self._now_s, user
+
     def _stop(self, entry: QueueEntry, why: str) -> None:
         self._found.stop[entry.run] = why
         self._running.remove(entry)
@@ -159,19 +173,23 @@ class _Scheduling:
 
     def _victims(self, entry: QueueEntry, place: MachineRoom) -> list[QueueEntry]:
         """The entries that give way to it there: of the least priority, then the youngest; none if not enough."""
-        able = [one for one in self._on(place) if one.run not in self._unsaved]
-        able = [one for one in able if one.priority < entry.priority or (one.fills and one.order > entry.order)]
+        lower = [one for one in self._on(place) if one.priority < entry.priority]
+        lower += [one for one in self._on(place) if one not in lower and one.fills and one.order > entry.order]
+        return self._least_dear(lower, entry.demand, place.soon)
+
+    def _least_dear(self, entries: Sequence[QueueEntry], demand: Demand, room: Demand) -> list[QueueEntry]:
+        able = [one for one in entries if one.run not in self._unsaved]
         able.sort(key=lambda one: (one.priority, -one.started_s, -one.place))
-        room, chosen = place.soon, []
+        chosen = []
         for one in able:
-            if entry.demand.within(room):
+            if demand.within(room):
                 break
             room += one.demand
             chosen.append(one)
-        if not entry.demand.within(room):
+        if not demand.within(room):
             return []
         for one in reversed(chosen):  # the dearest first: what is not needed stays
-            if entry.demand.within(room - one.demand):
+            if demand.within(room - one.demand):
                 room -= one.demand
                 chosen.remove(one)
         return chosen

@@ -84,7 +84,11 @@ def _until_idle(table: QueueTable, lock: RunLock) -> bool:
         runner, hosts = QueueRunner(table, machinery, _note), HostWatch(table.folder)
         while table.is_current():
             version, known = table.version(), known_hosts(table.folder)
-            runner.look()
+            with machinery.alone():
+                runner.look()
+            said = machinery.heard()
+            while machinery.remarks:
+                _note(machinery.remarks.pop())
             if table.is_idle():
                 machinery.close()  # nothing of it outlives the lock
             if table.left_idle(lock.release):
@@ -95,7 +99,7 @@ def _until_idle(table: QueueTable, lock: RunLock) -> bool:
             entries = [one for one in entries if one.state != "waiting"]
             until = time.monotonic() + _next_look_s(entries, machinery.moment().now_s)
             while time.monotonic() < until and version == table.version() and known == known_hosts(table.folder):
-                if not all(map(machinery.is_alive, entries)):
+                if said != machinery.heard() or not all(map(machinery.is_alive, entries)):
                     break
                 time.sleep(LOOK_S)
     return False

@@ -21,6 +21,7 @@ class QueueSettings:
     hosts: tuple[str, ...] = ()  # machines on which it starts runs by ssh, too, with all their cores or so many: beta:2
     ssh: str = "ssh"  # the client, with options of it if need be: ssh -F my_config
     python: str = ""  # the Python there that has Volary; empty: at the path of this one
+    share_folder: Path | None = None  # by which users of this machine share it fairly: all name the same
 
     def __post_init__(self) -> None:
         names = [machine_and_slots(host)[0] for host in self.hosts]
