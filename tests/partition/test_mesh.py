@@ -72,7 +72,8 @@ def test_replicas_that_groups_hold_equal_one_device(workers, name, tmp_path, mon
             assert_part(found[inside], alone, sessions(mesh(inside))[name], rank, f"{inside}, rank {rank}:")
 
 
-LOCALLY = ("tensor", "pipeline", "branches")  # inside of groups that take local steps
+ALIKE = ("tensor", "pipeline", "branches")  # whose workers learn from the same samples
+LOCALLY = (*ALIKE, "hybrid")  # inside of groups that take local steps
 LOCAL = {"consistency": {"name": "local", "period": 2, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}}}
 
 
@@ -133,7 +134,7 @@ def train_local(rank: int, world_size: int, strategy: dict[str, Any]) -> Trained
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inside", LOCALLY)
+@pytest.mark.parametrize("inside", ALIKE)
 def test_groups_that_take_local_steps_equal_workers_that_do(workers, inside):
     alone = workers(2, train_local, {"workers": 2})
     for rank, found in enumerate(workers(4, train_local, mesh(inside))):
@@ -168,7 +169,11 @@ def test_axes_that_cannot_be_are_refused_without_a_network(workers_wanted, axes,
     ("inside", "strategy", "said"),
     [
         ("tensor", {"consistency": "gossip"}, "with consistency=gossip each worker updates all parameters"),
-        ("hybrid", {"consistency": "local"}, "with consistency=local each worker updates all parameters"),
+        (
+            "sharded",
+            {"consistency": "local"},
+            "with consistency=local each worker of a group keeps a share of its",
+        ),
     ],
 )
 def test_what_does_not_go_with_a_mesh_is_refused(inside, strategy, said):

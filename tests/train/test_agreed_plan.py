@@ -15,7 +15,7 @@ from volary.exchange.choice.bucketing import plan
 from volary.session.spec import Strategy as Settings
 from volary.train.agreement.agreed_plan import compare_plan, describe
 from volary.train.recording.recorder import Recorder
-from volary.train.strategies.contribution import StepSettings
+from volary.train.strategies.step_settings import StepSettings
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
 

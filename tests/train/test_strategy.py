@@ -17,7 +17,7 @@ from volary.train.agreement.first_state import DeferredTensors
 from volary.train.agreement.votes import Agreed, Vote
 from volary.train.recording.recorder import Recorder
 from volary.train.replica import Voting
-from volary.train.strategies.contribution import StepSettings
+from volary.train.strategies.step_settings import StepSettings
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
 

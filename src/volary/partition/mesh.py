@@ -63,8 +63,8 @@ class TwoAxes(Partition):
 
     @property
     def local_steps(self) -> bool:
-        """Groups whose workers have samples of their own keep step with each other in each batch."""
-        return self._inside.mesh(self._each).shares == 1
+        """Not if owners in each group update shares, of sums of gradients that they alone have."""
+        return self._replicas > 1 and self._inside.mesh(self._each).shard == 1
 
     def mesh(self, ranks: int) -> RankMesh:
         """Raises SettingError unless there are as many ranks as the axes have."""

@@ -97,9 +97,11 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
     if strategy.partition.needs and pushes != "gradient" and not apart:
         setting, value, without = _deciding(strategy.consistency)
         instead = without if without and strategy.partition.local_steps else "consistency=bsp"
+        why = "each worker updates all parameters"
+        if not strategy.partition.chooses and strategy.partition.mesh(strategy.workers).shards_in_groups:
+            why = "each worker of a group keeps a share of its update alone"
         raise SettingError(
-            f"partition is {partition}, and with {setting}={value} each worker updates all parameters; accepted: "
-            f"{instead}, or partition=data"
+            f"partition is {partition}, and with {setting}={value} {why}; accepted: {instead}, or partition=data"
         )
     if strategy.recover == "memory":
         yield from _of_recovery(strategy)
@@ -284,6 +286,7 @@ def of_session(session: Session) -> Iterator[Need]:
         yield Need("train.precision", train.precision, "whole gradient", "fp32 or bf16")
         yield Need("train.precision", train.precision, "all sums", "fp32 or bf16")
     if train.on_nonfinite == "skip":
+        _fit_left_out(session.strategy)
         yield Need("train.on_nonfinite", "skip", "one update", "stop, or partition.updates=batch")
     yield from _of_average(session)
     if session.strategy.recover == "memory":
@@ -301,6 +304,15 @@ def of_session(session: Session) -> Iterator[Need]:
             )
         yield Need("data.batch", "one that grows", "steps together", "fixed")
         yield Need("data.batch", "one that grows", "all parameters", "fixed, or partition.level=2")
+
+
+def _fit_left_out(strategy: Strategy) -> None:
+    """Raise SettingError where an update comes before all know of a loss that is no number."""
+    if _updates_in_groups(strategy):
+        raise SettingError(
+            "train.on_nonfinite is skip, and workers of a group that take local steps together have updated before all "
+            "know of a loss; accepted: stop, or consistency=bsp"
+        )
 
 
 def _fit_with_threads(session: Session) -> None:
@@ -452,6 +464,7 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
         "own loop",
         "partition=data, tensor, hybrid, pipeline, mesh, or sharded up to level 2",
     )
+    _fit_own_groups(strategy, partition)
     if early_update:
         fit_early(strategy)
     _fit_own_consistency(strategy)
@@ -495,6 +508,15 @@ def _fit_own_consistency(strategy: Strategy) -> None:
         )
 
 
+def _fit_own_groups(strategy: Strategy, partition: str) -> None:
+    """Raise SettingError for updates that several workers make together between two steps of a loop of one's own."""
+    if _updates_in_groups(strategy):
+        raise SettingError(
+            f"strategy.partition is {partition}, and with local steps workers of a group that have samples of their "
+            "own would update within your step; accepted: tensor or pipeline within groups, or a session"
+        )
+
+
 def in_parts(strategy: Strategy) -> bool:
     """Whether workers hold parts of layers, so that each step is one of them together."""
     return strategy.workers > 1 and "steps together" in strategy.partition.needs
@@ -507,6 +529,14 @@ def fit_early(strategy: Strategy) -> None:
             f"early_update is true, and with partition={PARTITION.name_of(type(strategy.partition))} each step updates "
             "parts of layers before it ends; accepted: early_update=false"
         )
+
+
+def _updates_in_groups(strategy: Strategy) -> bool:
+    """Whether workers with samples of their own take local steps together."""
+    if strategy.partition.chooses or strategy.consistency.pushes.value != "difference":
+        return False
+    mesh = strategy.partition.mesh(strategy.workers)
+    return bool(mesh.shares > mesh.data)
 
 
 def exchange_for(consistency: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,11 +33,11 @@ APART = 1e-3  # of a loss: more than rounding on processors that differ
 class InParts(Voting):
     """See `volary.train.replica.Voting`. `parts` are the workers that hold the network together.
 
-    whole: what exchanges with the workers that have the same part as this one. as_one: those of `parts` have the same
-    samples and loss, and are one to all other replicas.
+    whole: what exchanges with the workers that have the same part as this one. as_one: makes the vote of those of
+    `parts` who are one to all other replicas; None: they are not, and each votes.
     """
 
-    def __init__(self, whole: Voting, parts: PartGroup, *, as_one: bool) -> None:
+    def __init__(self, whole: Voting, parts: PartGroup, as_one: Callable[[Vote, Group], Vote] | None = None) -> None:
         self._whole, self._parts, self._as_one = whole, parts, as_one
         self._apart = False  # those of `parts` are at different places of their loops
 
@@ -59,9 +59,9 @@ class InParts(Voting):
         self._whole.update_own(gradients, scale)
 
     def vote(self, vote: Vote) -> None:
-        """Vote as the replica does: as its first worker, but ending if any of them is to end."""
-        if self._as_one:
-            own, vote = vote.place, one_vote(vote, self._parts.group)
+        """Vote as the replica does."""
+        if self._as_one is not None:
+            own, vote = vote.place, self._as_one(vote, self._parts.group)
             self._apart = vote.place != own * self._parts.group.size
         self._whole.vote(vote)
 
@@ -107,7 +107,8 @@ class InParts(Voting):
 
 
 def one_vote(vote: Vote, parts: Group) -> Vote:
-    """The vote of the workers of a replica. A collective call.
+    """The vote of the workers of a replica who learn from the same samples: of the first, but ending if any of them is
+    to end. A collective call.
 
     Its place is the sum of theirs. Raises RanksDiffer if they are at the same place, and their losses differ: then
     something is computed of a part as if it were the whole.
@@ -125,6 +126,38 @@ def one_vote(vote: Vote, parts: Group) -> Vote:
         "place": int(places.sum()),
     }
     return Vote(**{**vars(vote), **agreed, "requests": int(requests.max())})
+
+
+def vote_of_group(vote: Vote, parts: Group) -> Vote:
+    """The vote of the workers of a replica that have samples of their own. A collective call.
+
+    Its place is the sum of theirs.
+    """
+    own = [
+        vote.loss,
+        vote.busy,
+        vote.ending,
+        vote.lost,
+        vote.step_s,
+        vote.weight,
+        vote.counted,
+        vote.place,
+        vote.requests,
+    ]
+    everybody = gather(torch.tensor([float(one) for one in own], dtype=torch.float64), parts)
+    loss, busy, ending, lost, seconds, weight, counted, place, _ = everybody.sum(0).tolist()
+    return replace(
+        vote,
+        loss=loss if math.isfinite(loss) else math.nan,
+        busy=busy > 0,
+        ending=ending > 0,
+        lost=round(lost),
+        step_s=seconds / parts.size,
+        weight=weight,
+        counted=counted,
+        place=round(place),
+        requests=int(everybody[:, -1].max()),
+    )
 
 
 def require_equal(losses: Tensor) -> None:

@@ -65,12 +65,12 @@ class Learning:
         """Count a part and its loss; return whether backward is to run, before which the last part votes.
 
         A loss that is not finite needs it, too, as all ranks sum all gradients; but not if this worker would update its
-        own parameters with it.
+        own parameters with it, and with nobody else.
         """
         self._tally.add(part, loss)
         if part.last:
             self._vote()
-        return isfinite(loss) or not self._tally.locally
+        return isfinite(loss) or not self._tally.locally or self.rank.group_mean is not None
 
     def complete(self, task: LearnTask) -> None:
         """Agree with the others on what to do with the contribution, and do it. Raises NotFinite, PeerLost."""
@@ -111,7 +111,10 @@ class Learning:
             counted = sum(part.counted for part in parts)
             self._tally.begin(own, counted, counted if group.size == 1 else own.total, action)
             ends = action.push is not Push.NOTHING or own.ends_epoch or data.feed.ended or batch is not None
-            divisor = counted if action.updates or group.size == 1 else own.total
+            mean = self.rank.group_mean
+            divisor = counted if (action.updates and mean is None) or group.size == 1 else own.total
+            if mean is not None:
+                mean.share = counted / divisor
             data.streams.begin(own)
             for part in parts:
                 last, weight = part is parts[-1], part.counted / divisor
@@ -120,7 +123,7 @@ class Learning:
             if ends:
                 return
             known = self._tally.own_loss if counted else None
-            self._end_step(nan if known is None else known)
+            self._end_step(nan if known is None else known if mean is None else known / mean.share)
 
     def _counting(self, own: Batch) -> list[MicroBatch]:
         """The parts of this worker's share in which something counts; their weights are not known yet.

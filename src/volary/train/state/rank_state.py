@@ -58,9 +58,12 @@ class PerWorkerState:
             self._part.restore(states[0][self._name])
 
 
-def held(module: nn.Module, holdings: Holdings) -> list[Any]:
-    """Describe what a rank holds of the network, in plain values; empty if what it exchanges is of whole tensors."""
-    if not holdings.apart or holdings.mesh.hybrid > 1:
+def held(module: nn.Module, holdings: Holdings, *, locally: bool = False) -> list[Any]:
+    """Describe what a rank holds of the network, in plain values; empty if what it exchanges is of whole tensors.
+
+    locally: it updates what it holds by itself, and exchanges that.
+    """
+    if not holdings.apart or (holdings.mesh.hybrid > 1 and not locally):
         return []
     cut = {name: [one.dim, list(map(list, one.spans))] for name, one in holdings.blocks.items()}
     return [[name, *cut.get(name, [])] for name, _ in named_parameters(module)]

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from volary.comm.sums.partner_means import Partners
     from volary.comm.sums.route import Memory
     from volary.exchange._base import ReplicatedKeeper
-    from volary.exchange.choice.rows import StepEstimate
     from volary.exchange.gradients.bucket import Chunk, ParameterSlot
     from volary.exchange.gradients.buckets import Buckets
     from volary.exchange.gradients.plan import BucketPlan
@@ -47,24 +46,8 @@ if TYPE_CHECKING:
     from volary.session.spec import Strategy
     from volary.sharding.ranges import Range
     from volary.train.recording.recorder import Recorder
+    from volary.train.strategies.step_settings import StepSettings
     from volary.train.strategies.strategy_state import StrategyState
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepSettings:
-    """How a worker makes its part of a step.
-
-    passes: backward passes a step (gradient accumulation). weight: the factor of what this rank contributes, which then
-    is a loop of one's own and keeps its layers as they are; None: it is its share of the mean over all ranks' samples
-    already. samples: how many the run has seen; None where nobody knows. on_nonfinite: what becomes of gradients that
-    no codec can encode. estimate: of this worker's steps, on rank 0, if it is known what they will be.
-    """
-
-    passes: int = 1
-    weight: Callable[[], float] | None = None
-    samples: Callable[[], int] | None = None
-    on_nonfinite: str = "stop"
-    estimate: StepEstimate | None = None
 
 
 @dataclass(frozen=True)

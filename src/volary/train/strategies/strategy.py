@@ -14,9 +14,10 @@ from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
 from volary.train.strategies.averaging.build import elastic, fragmented, gossip, local
 from volary.train.strategies.choosing import Chooser
-from volary.train.strategies.contribution import StepSettings, StrategySettings, gradients
+from volary.train.strategies.contribution import StrategySettings, gradients
 from volary.train.strategies.overlapping import Overlapping
 from volary.train.strategies.single_worker import SingleWorker
+from volary.train.strategies.step_settings import StepSettings
 from volary.train.update.whole import WholeUpdate
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ def build_strategy(
         frees, gathers = part.frees_gradients, part.frees_parameters
         owned = OwnedValues(part.holdings, frees=frees, once=update is not None, gathers=gathers)
     comm_setup = strategy.exchange.comm_setup(group, owned)
+    kept_apart = part.holdings.kept_apart if steps.group_mean is None else ()  # else exchanged with counterparts alone
     settings = StrategySettings(
-        strategy, part.module, recorder, comm_setup, state, private, steps, part.holdings.kept_apart, part.at_once
+        strategy, part.module, recorder, comm_setup, state, private, steps, kept_apart, part.at_once
     )
     if strategy.consistency.pushes is Push.PARAMETERS:
         return gossip(settings, group, WholeUpdate(update, recorder))
@@ -81,8 +83,8 @@ def build_strategy(
         own = group.within(f"plan {next(numbers)}")
         if strategy.consistency.pushes is Push.DIFFERENCE:
             return local(settings, chooser.representations(), own, WholeUpdate(update, recorder))
-        kept_apart = KeptApart.of_groups(part.holdings.mesh.groups("data"))
-        representations = chooser.representations() | dict.fromkeys(settings.kept_apart, kept_apart)
+        apart = KeptApart.of_groups(part.holdings.mesh.groups("data"))
+        representations = chooser.representations() | dict.fromkeys(settings.kept_apart, apart)
         return _of(gradients(settings, representations, own), settings, own, update, update or early)
 
     adapts = strategy.codec.chooses or warms_up

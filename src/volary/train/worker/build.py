@@ -16,7 +16,7 @@ from volary.train.recording.histograms import Histograms
 from volary.train.state.progress import Progress
 from volary.train.state.rank_state import RESIDUALS, STREAMS
 from volary.train.state.seeds import seed_all
-from volary.train.strategies.contribution import StepSettings
+from volary.train.strategies.step_settings import StepSettings
 from volary.train.strategies.strategy_state import STRATEGY, StrategyState
 from volary.train.update.swapped import lent_to_all
 from volary.train.worker.rank_part import RankPart
@@ -72,10 +72,10 @@ def assemble(
         averaging=None if updates_locally else averaging,  # else of what all agree on
         averages=averaging is not None,
     )
-    update = network.update
-    best, judged = Best(), {"plateau": update.plateau} if plateau_rule(session.schedule) else {}
-    replica = own.replica(session.strategy, recorder, update, state, _steps(model, data, estimate, own.replicas.size))
-    rank = own.in_lockstep(session, recorder, data, network, replica)
+    best, judged = Best(), {"plateau": network.update.plateau} if plateau_rule(session.schedule) else {}
+    steps = _steps(model, data, estimate, own)
+    replica = own.replica(session.strategy, recorder, network.update, state, steps)
+    rank = own.in_lockstep(session, recorder, data, network, replica, steps.group_mean)
     saver = SessionParts(
         GroupSaver(drafts, group, recorder),
         recorder,
@@ -83,7 +83,7 @@ def assemble(
         network,
         {**data.parts(), "best": best, STRATEGY: state, "outer": state.outer, **judged},
         {RESIDUALS: state, STREAMS: data.streams, **replica.own},
-        Progress(data.feed, best, update.plateau, lambda text: recorder.event("warning", text=text)),
+        Progress(data.feed, best, network.update.plateau, lambda text: recorder.event("warning", text=text)),
         updates_locally=updates_locally,
     )
     asked = RunRequests(requests, group.bulletin, asked_to_end)
@@ -92,7 +92,7 @@ def assemble(
         learning=Learning(rank=rank, consistency=consistency, requests=asked, saver=saver),
         saver=saver,
         residuals=state,
-        averaged=_averaged(own, replica, state.outer.averaged if updates_locally else update.averaged),
+        averaged=_averaged(own, replica, state.outer.averaged if updates_locally else network.update.averaged),
         best=best,
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all, own.part.scattered),
         compare=own.compare(session.strategy),
@@ -111,11 +111,12 @@ def _averaged(
     return partial(lent_to_all, own, rank.part.module, holdings.of_replica, group, replica.gathers_anew)
 
 
-def _steps(model: Model, data: LockstepData, estimate: StepEstimate | None, workers: int) -> StepSettings:
+def _steps(model: Model, data: LockstepData, estimate: StepEstimate | None, own: RankPart) -> StepSettings:
     session = model.session
     return StepSettings(
         passes=session.train.accumulate,
         samples=lambda: data.feed.given,
         on_nonfinite=session.train.on_nonfinite,
-        estimate=estimate.of(session.data.batch_size / workers) if estimate else None,
+        estimate=estimate.of(session.data.batch_size / own.replicas.size) if estimate else None,
+        group_mean=own.group_mean(session.strategy),
     )

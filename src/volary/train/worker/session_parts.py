@@ -145,6 +145,10 @@ class SessionParts:
         return None if due is None else (_agreed(due), posted_by_first["begun"])
 
     @property
+    def _held(self) -> list[Any]:
+        return held(self._module, self._holdings, locally=RANK_OPTIMIZER in self._own)
+
+    @property
     def _of_this_rank(self) -> CheckpointParts:
         return CheckpointParts(self._rank_state, self._alike, self._kept)
 
@@ -156,7 +160,7 @@ class SessionParts:
         buffers = {name: buffer.detach().clone() for name, buffer in named_buffers(self._module)}
         own = {name: one.rank_state() for name, one in self._own.items()}
         drawn = {"generators": generators_state()} if self._holdings.draws_as == self._saver.rank else {}
-        return {**drawn, "buffers": buffers, HELD: held(self._module, self._holdings), **own}
+        return {**drawn, "buffers": buffers, HELD: self._held, **own}
 
     def _rank_copy(self) -> dict[str, Any]:
         own = self._rank_state()
@@ -254,7 +258,7 @@ class SessionParts:
                 buffer.copy_(saved[name])
         if "generators" in drawn:
             restore_generators(drawn["generators"])
-        now = held(self._module, self._holdings)
+        now = self._held
         for name, one in self._own.items():  # which are of what the rank held then
             one.restore_rank([state[name] for state in states if name in state and state.get(HELD, []) == now])
 

@@ -21,7 +21,7 @@ from volary.train.own.parts.joining import joined
 from volary.train.own.rank_copy import RankCopy
 from volary.train.state.seeds import kept_generators
 from volary.train.strategies.adapting import Adapting
-from volary.train.strategies.contribution import StepSettings
+from volary.train.strategies.step_settings import StepSettings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

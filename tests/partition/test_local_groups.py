@@ -1,0 +1,113 @@
+"""Groups whose workers have samples of their own, and parts of layers, take local steps: a recursion written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from partition._cut import blocks
+from train._training import Quick, Trained, made, session, trained
+from volary.errors import SettingError
+from volary.session import Session
+from volary.session.script import Script
+
+STEPS, PERIOD, RATE, GROUPS, EACH = 8, 2, 0.2, 2, 2
+OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9}
+AXES = {"data": GROUPS, "hybrid": {"workers": EACH, "scheme": 2}}
+MESH = {"workers": GROUPS * EACH, "partition": {"name": "mesh", "axes": AXES}}
+
+
+def local(outer: bool, strategy: dict[str, Any], **train: Any) -> Session:
+    """41 samples: the last batch of an epoch has one, so that one group has none."""
+    consistency = {"name": "local", "period": PERIOD, **({"outer": OUTER} if outer else {})}
+    return session(
+        "Exact",
+        source={"name": "points", "samples": 41},
+        optimizer={"name": "sgd", "lr": RATE, "momentum": 0.9},
+        train={"steps": STEPS, **train},
+        strategy=strategy | {"consistency": consistency} if strategy else {},
+    )
+
+
+def train_both(rank: int, world_size: int) -> list[Trained]:
+    return [trained(rank, world_size, local(outer, MESH), f"outer {outer}", disk=Quick()) for outer in (True, False)]
+
+
+def by_hand(*, outer: bool) -> dict[str, Tensor]:
+    """Each group updates a copy by the mean over its samples; after a period, an epoch, and the run, the mean of what
+    groups have changed, weighted by what they learnt from, is a step of the outer rule.
+    """
+    it = made(0, 1, local(outer, {}), f"by hand {outer}", disk=Quick())
+    network, names = it.flow.module, [name for name, one in it.flow.module.named_parameters()]
+    equal = [one.detach().clone() for one in network.parameters()]
+    copies = [[one.clone() for one in equal] for _ in range(GROUPS)]
+    momenta: list[list[Tensor | None]] = [[None] * len(equal) for _ in range(GROUPS)]
+    velocity = [torch.zeros_like(one) for one in equal]
+    learnt, since = [0] * GROUPS, 0
+    for step in range(STEPS):
+        batch = next(it.coordinator.rank.data.feed)
+        since += 1
+        for group in range(GROUPS):
+            rows = torch.tensor([row for row in range(len(batch.inputs)) if row % (GROUPS * EACH) // EACH == group])
+            learnt[group] += len(rows)
+            if not len(rows):
+                continue
+            for one, value in zip(network.parameters(), copies[group], strict=True):
+                one.data.copy_(value)
+            network.zero_grad()
+            nn.functional.cross_entropy(network(batch.inputs[rows]), batch.targets[rows]).backward()
+            for place, one in enumerate(network.parameters()):
+                if one.grad is None:
+                    continue
+                before = momenta[group][place]
+                momenta[group][place] = one.grad if before is None else 0.9 * before + one.grad
+                copies[group][place] = copies[group][place] - RATE * momenta[group][place]
+        if since == PERIOD or batch.ends_epoch or step == STEPS - 1:
+            for place, value in enumerate(equal):
+                changed = [copy[place] - value for copy in copies]
+                mean = sum(one * count for one, count in zip(changed, learnt, strict=True)) / sum(learnt)
+                velocity[place] = 0.9 * velocity[place] - mean
+                equal[place] = value - OUTER["lr"] * velocity[place] if outer else value + mean
+            copies = [[one.clone() for one in equal] for _ in range(GROUPS)]
+            learnt, since = [0] * GROUPS, 0
+    return dict(zip(names, equal, strict=True))
+
+
+def test_groups_with_samples_of_their_own_take_the_local_steps_that_are_written_down(workers, tmp_path, monkeypatch):
+    everyone = workers(GROUPS * EACH, train_both)
+    monkeypatch.chdir(tmp_path)
+    for place, outer in enumerate((True, False)):
+        expected = by_hand(outer=outer)
+        for rank, found in enumerate(everyone):
+            own = blocks(local(outer, MESH), rank, GROUPS * EACH)
+            assert own, "layers are cut"
+            for name, values in expected.items():
+                wanted = own[name].taken_from(values) if name in own else values
+                torch.testing.assert_close(found[place].parameters[name], wanted, rtol=0, atol=1e-12)
+            assert not found[place].events("warning")
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ({"data": 2, "sharded": 2}, "with consistency=local each worker of a group keeps a share of its update alone"),
+        ({"data": 1, "hybrid": 4}, "with consistency=local each worker updates all parameters"),
+    ],
+)
+def test_groups_that_cannot_take_local_steps_are_refused(axes, said):
+    with pytest.raises(SettingError, match=said):
+        local(outer=False, strategy={"workers": 4, "partition": {"name": "mesh", "axes": axes}})
+
+
+def test_a_step_whose_loss_is_no_number_is_not_left_out_there():
+    with pytest.raises(SettingError, match="on_nonfinite is skip, and workers of a group that take local steps"):
+        local(outer=False, strategy=MESH, on_nonfinite="skip")
+
+
+def test_a_loop_of_one_s_own_is_refused_local_steps_of_groups_with_samples_of_their_own():
+    strategy = {**MESH, "consistency": "local"}
+    with pytest.raises(SettingError, match="workers of a group that have samples of their own would update within"):
+        Script(program="train.py", strategy=strategy)
