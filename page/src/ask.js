@@ -13,6 +13,7 @@ export async function ask(name, words, signal) {
     if (found === undefined) throw new Error("this is not in the report");
     return found;
   }
+  if ("text" in words) return act("draft", {}, { text: words.text, overrides: words.set ?? [] }); // a text is no word of an address
   const said = Object.entries(words).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const all = said.flatMap(([one, value]) => (Array.isArray(value) ? value.map((each) => [one, each]) : [[one, value]]));
   const answer = await fetch(`/api/${name}?${new URLSearchParams(all)}`, { signal });

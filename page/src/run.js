@@ -1,7 +1,7 @@
 // One run, by what people look for: is it learning? is it fast? what holds it up? Then all else that is known of it.
 import { useCallback, useId, useMemo, useRef, useState } from "preact/hooks";
 import { Actions } from "./actions.js";
-import { act, useAnswer, useLive } from "./ask.js";
+import { act, report, useAnswer, useLive } from "./ask.js";
 import { Card, Waiting } from "./card.js";
 import { Chart, stacked } from "./chart.js";
 import { PHASES, REST, SERIES } from "./colours.js";
@@ -20,6 +20,7 @@ import { Staleness } from "./panels/staleness.js";
 import { Stragglers } from "./panels/stragglers.js";
 import { Texts } from "./panels/texts.js";
 import { Timeline } from "./panels/timeline.js";
+import { Export, Predict, Worst } from "./panels/using.js";
 import { Usage } from "./panels/usage.js";
 import { Workers } from "./panels/workers.js";
 import { Range } from "./range.js";
@@ -61,6 +62,8 @@ function There({ id, remove, refused }) {
       <${Communication} ...${about} /><${Timeline} ...${about} /><//>
     <${Part} title="The network"><${Histograms} ...${about} /><${Network} ...${about} /><//>`
     : html`<p class="quiet" role="status">${steps.data ? "No step yet." : "reading …"}</p>`}
+    ${!report && facts.data.checkpoints.length > 0 && html`<${Part} title="What is it good for?">
+      ${!facts.data.own_loop && html`<${Predict} ...${about} /><${Worst} ...${about} />`}<${Export} ...${about} /><//>`}
     <${Part} title="The run">
       <${Happened} ...${about} /><${Checkpoints} ...${about} /><${Logs} ...${about} /><${Usage} ...${about} /><${Session} ...${about} /><//>
   </main>`;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -134,3 +135,88 @@ def test_what_is_not_read_is_told_by_a_check_and_before_a_run(volary, session):
     assert warnings == [f"# warning: {text}" for text in (beside, transparency, outside)]
     packed = volary("data", "pack", session, "packed").out.splitlines()
     assert [packed[0], packed[2]] == [beside, outside]
+
+
+def test_a_folder_is_looked_at_without_a_session_which_is_written_then(volary, session):
+    said = volary("data", "look", "photos", "--session", "new.yaml")
+    assert said.status == 0, said.err
+    lines = [" ".join(line.split()) for line in said.out.splitlines()]
+    assert lines == ["kind images", "train 8 samples", "test 4 samples", "", "class samples", "a 4", "b 4"]
+    assert said.err == "wrote new.yaml; next: volary train new.yaml\n"
+    assert "# samples: 8" in volary("check", "new.yaml").err
+    assert volary("data", "look", "photos", "--session", "new.yaml").err.startswith("new.yaml exists already;")
+    found = json.loads(volary("data", "look", "photos/train", "--json").out)
+    assert (found["parts"], found["classes"]) == ({"train": 8}, {"a": 4, "b": 4})
+    assert [one["name"] for one in found["pictures"]] == ["a/0.jpg", "a/2.jpg", "a/4.jpg", "a/6.jpg",
+                                                          "b/1.jpg", "b/3.jpg", "b/5.jpg", "b/7.jpg"]  # fmt: skip
+    assert all(one["grey"] for one in found["pictures"])
+    Path("undivided.yaml").write_text(found["session"])
+    assert "# samples: 6" in volary("check", "undivided.yaml").err
+
+
+def test_the_columns_of_a_table_are_shown_with_statistics_and_a_session_of_its_target(volary):
+    rows = [f"{number},{number % 3},{'' if number == 4 else number / 2},{'ab'[number % 2]}" for number in range(40)]
+    Path("table.csv").write_text("\n".join(["one,two,three,kind", *rows]) + "\n")
+    lines = [line.split() for line in volary("data", "look", "table.csv").out.splitlines()]
+    assert ["one", "number", "0", "40", "0", "19.5", "11.54", "39"] in lines
+    assert ["three", "number", "1", "39"] in [line[:4] for line in lines]
+    assert ["kind", "(target)", "text", "0", "2"] in lines
+    for target in ("kind", "two", "one"):
+        said = volary("data", "look", "table.csv", "--target", target, "-o", f"{target}.yaml")
+        assert said.status == 0, said.err
+        assert "# samples: 32" in (checked := volary("check", f"{target}.yaml")).err, checked.err
+
+
+def test_a_table_of_encoded_images_is_shown_as_pictures(volary, session):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    files = sorted(Path("photos/train").rglob("*.jpg"))
+    column = {"image": [{"bytes": one.read_bytes(), "path": one.name} for one in files]}
+    Path("shards").mkdir()
+    parquet.write_table(arrow.table(column | {"label": [one.parent.name for one in files]}), "shards/0.parquet")
+    found = json.loads(volary("data", "look", "shards", "--json").out)
+    assert (found["classes"], len(found["pictures"]), found["pictures"][0]["of_class"]) == ({"a": 4, "b": 4}, 8, "a")
+    assert [(one["name"], one["kind"]) for one in found["columns"]] == [("image", "image"), ("label", "text")]
+    Path("shards.yaml").write_text(found["session"])
+    assert "# samples: 6" in (checked := volary("check", "shards.yaml")).err, checked.err
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda path: None, "there is no such file or folder; accepted: "),
+        (lambda path: path.mkdir(), "is no data that Volary knows; accepted: "),
+        (lambda path: path.write_text("text"), "is no data that Volary knows; accepted: "),
+    ],
+)
+def test_what_is_no_data_is_refused_with_what_is_accepted(make, why, volary):
+    make(Path("it"))
+    said = volary("data", "look", "it")
+    assert (said.status, said.err.startswith(f"{Path.cwd()}/it: {why}")) == (2, True), said.err
+
+
+def test_data_that_cannot_be_trained_on_says_why(volary, session):
+    def why(path: str, *options: str) -> str:
+        said = volary("data", "look", path, *options, "-o", "none.yaml")
+        assert said.status == 2
+        assert not Path("none.yaml").exists()
+        return said.err
+
+    shutil.copytree("photos/train/a", "alone/a")
+    assert "has one class alone, 'a'; accepted: a folder for each class" in why("alone")
+    assert "has images, but no class folders; accepted: " in why("alone/a")
+    for path in Path("alone").rglob("*.jpg"):
+        path.write_bytes(b"no image")
+    assert "none of the images that were looked at can be read" in why("alone")
+    Path("a.csv").write_text("name,kind\nx,a\ny,b\n")
+    assert "has no column of numbers beside 'kind'" in why("a.csv")
+    assert "has no column 'none'; it has name, kind" in why("a.csv", "--target", "none")
+    Path("a.csv").write_text("one,kind\n1,a\n2,\n")
+    assert "the column 'kind' has rows without a value" in why("a.csv")
+    Path("a.csv").write_text("one,kind\n1,a\n2,a\n")
+    assert "the column 'kind' has one value alone" in why("a.csv")
+    Path("a.csv").write_text("one,kind\n1,a\n2\n")
+    assert "row 2 has 1 values; its header has 2" in why("a.csv")
+    Path("a.csv").write_text("one\n1\n")
+    assert "has 1 columns; accepted: one to predict, and one or more" in why("a.csv")
+    Path("a.csv").write_bytes(b"one,two\n\xff,1\n")
+    assert "UTF-8" in why("a.csv")

@@ -78,9 +78,10 @@ class Server:
 def served(folder: Path, *options: str) -> Iterator[Server]:
     """`volary ui` of the folder, with a queue beside it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "volary", "ui", str(folder), *options],
+        [sys.executable, "-m", "volary", "ui", str(folder.absolute()), *options],
         stdout=subprocess.PIPE,
         text=True,
+        cwd=folder.parent,
         env=os.environ | {"PYTHONPATH": str(SOURCE), "XDG_STATE_HOME": str(folder.parent.absolute() / "state")},
     )
     assert process.stdout is not None

@@ -20,6 +20,7 @@ from volary.page.server import guard
 from volary.page.server.app import PageApp
 from volary.page.server.guard import is_loopback, names
 from volary.page.server.serve import PageServer
+from volary.page.using import USES
 
 APP = PageApp(Folder(Path("runs")), SessionFiles(Path()), lambda: False, starts=True).app()
 # whatever is served, by what it is served to: a new route is in all tables below
@@ -110,7 +111,10 @@ def test_whoever_sends_half_a_request_is_let_go_and_keeps_nobody_waiting(server)
 def test_every_route_is_in_these_tables(server):
     assert len(PATHS) == len(APP.routes), "nothing is mounted, and no other kind of route is there"
     assert {methods for _, methods in PATHS} == {frozenset({"GET", "HEAD"}), frozenset({"POST"})}
-    assert {path.partition("?")[0] for path in CHANGING} == {f"/api/{name}" for name in (*ACTIONS, *STARTS, "train")}
+    made = ("train", "begin", "upload", "look", "draft", "create")
+    assert {path.partition("?")[0] for path in CHANGING} == {
+        f"/api/{name}" for name in (*ACTIONS, *STARTS, *USES, *made)
+    }
     assert len(READING) > len(ANSWERS)
 
 

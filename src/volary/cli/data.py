@@ -1,22 +1,25 @@
-"""Pack a session's data into shards, check it, or sum it up."""
+"""Look at data, pack a session's into shards, check it, or sum it up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from volary.cli.command import arguments
-from volary.cli.command.output import new_file, say, say_json, say_pairs
+from volary.cli.command.output import new_file, remark, say, say_json, say_pairs, say_table
 from volary.errors import BadInput
 from volary.run.disk import refuse_unwritable
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
     from volary.data.loading.pipeline import Pipeline
+    from volary.data.looking.look import Look
+    from volary.data.looking.table_columns import Column
     from volary.data.preparation.survey import Survey
     from volary.data.samples import Samples
 
@@ -28,7 +31,7 @@ _debug = click.option("--debug", is_flag=True, expose_value=False, help="Show th
 
 @click.group()
 def data() -> None:
-    """Look after the data that a session reads from storage: its data.source.
+    """Look at data, and after what a session reads from storage: its data.source.
 
     SESSION is a session file, and NAME=VALUE changes a setting of it: data.source.folder=photos.
     """
@@ -62,8 +65,8 @@ def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: floa
         with _progress(f"{split}: packed", len(samples)) as progress:
             index = write(samples, folder / split, round(shard_mb * 2**20), progress)
         shards = len(index.shards) - 1
-        for remark in samples.remarks:
-            say(remark)
+        for text in samples.remarks:
+            say(text)
         say(f"{folder / split}: {len(samples):,} samples, {size(int(index.sizes.sum()))} in {shards} shards")
     say(f"in the session: data: {{source: {{name: packed, folder: {folder}, ...}}}}")
 
@@ -92,8 +95,8 @@ def check(session: Path, overrides: tuple[str, ...], listed: Path | None, trust:
         surveys = [_surveyed(split, stored, values=False) for stored in pipelines(samples)]
         found = {name: reason for survey in surveys for name, reason in survey.damaged.items()}
         say(f"{split}: {len(samples):,} samples, {len(found):,} damaged")
-        for remark in [*remarks_of(samples), *(text for survey in surveys for text in survey.dropped_in(split))]:
-            say(remark)
+        for text in [*remarks_of(samples), *(one for survey in surveys for one in survey.dropped_in(split))]:
+            say(text)
         damaged |= found
     for name, reason in list(damaged.items())[:NAMED]:
         say(f"{name}: {reason}")
@@ -125,6 +128,60 @@ def stats(session: Path, overrides: tuple[str, ...], as_json: bool, trust: bool)
     for split, facts in summed.items():
         say(f"{split}:")
         say_pairs([(f"  {name}", _in_words(value)) for name, value in facts.items()])
+
+
+@data.command(short_help="What is in a folder or a table.")
+@click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
+@click.option("--target", default="", metavar="COLUMN", help="The column of a table to predict; default: guessed.")
+@click.option("--session", "-o", type=click.Path(path_type=Path), help="Write a session that trains on it there.")
+@arguments.as_json
+@_debug
+def look(path: Path, target: str, session: Path | None, as_json: bool) -> None:
+    """Show what is at PATH: a folder of images in class folders, a CSV file, or Parquet or Arrow files.
+
+    Of images the classes and how many each has; of a table its columns with their statistics. No session is needed,
+    and --session FILE writes one to begin with.
+    """
+    if session is not None:
+        new_file(session, "--session")
+    from volary.data.looking.look import look as looked
+
+    found = looked(path.absolute(), target)
+    if session is not None and not found.session:
+        raise BadInput(found.remarks[-1])
+    if as_json:
+        say_json(asdict(found))
+    else:
+        _show(found)
+    if session is not None:
+        session.write_text(found.session, encoding="utf-8")
+        remark(f"wrote {session}; next: volary train {session}")
+
+
+def _show(found: Look) -> None:
+    """Print the parts, the classes, and the columns."""
+    say_pairs([("kind", found.kind), *((name, f"{count:,} samples") for name, count in found.parts.items())])
+    if found.classes:
+        say("")
+        first = list(found.classes.items())[:NAMED]
+        say_table(["class", "samples"], [[name, f"{count:,}"] for name, count in first])
+        if len(found.classes) > NAMED:
+            say(f"... and {len(found.classes) - NAMED:,} more classes")
+    if found.columns:
+        say("")
+        head = ["column", "kind", "missing", "distinct", "least", "mean", "std", "greatest"]
+        say_table(head, [_row(one, found.target) for one in found.columns])
+    for text in found.remarks:
+        remark(text)
+
+
+def _row(column: Column, target: str) -> list[str]:
+    from volary.monitor.wording import number
+
+    figures = (column.least, column.mean, column.std, column.greatest)
+    name = f"{column.name} (target)" if column.name == target else column.name
+    counts = [f"{column.missing:,}", f"{column.distinct:,}"]
+    return [name, column.kind, *counts, *("" if one is None else number(one) for one in figures)]
 
 
 def _opened(path: Path, overrides: tuple[str, ...], trust: bool) -> dict[str, Samples]:

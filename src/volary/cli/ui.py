@@ -14,9 +14,16 @@ from volary.cli.command.output import remark, say
 @click.argument("folder", type=click.Path(path_type=Path), default=arguments.RUNS_FOLDER, metavar="[DIR]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; default: any that is free.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="DIR",
+    help="Data below DIR may be looked at, too, beside that below this folder; may be repeated.",
+)
 @click.option("--open", "opened", is_flag=True, help="Open the link in this machine's browser.")
 @click.option("--with-stdin", is_flag=True, hidden=True, help="End when stdin is closed and no tab looks on.")
-def ui(folder: Path, host: str, port: int, opened: bool, with_stdin: bool) -> None:
+def ui(folder: Path, host: str, port: int, data: tuple[Path, ...], opened: bool, with_stdin: bool) -> None:
     """Serve all runs below DIR (default: runs), or the run DIR, until Ctrl-C. Prints the link to open.
 
     Guide: docs/page.md.
@@ -26,7 +33,7 @@ def ui(folder: Path, host: str, port: int, opened: bool, with_stdin: bool) -> No
     from volary.page.server.serve import PageServer
     from volary.run.directory import RunDirectory, is_run
 
-    server = PageServer(folder, host, port)
+    server = PageServer(folder, host, port, data)
     link = server.link + (fragment(RunDirectory(folder.resolve())) if is_run(folder) else "")
     say(link)
     if not is_loopback(host):

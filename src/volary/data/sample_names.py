@@ -18,5 +18,13 @@ def called(samples: Samples | Stream, number: int) -> str:
     samples = samples.samples if isinstance(samples, Skipping) else samples
     if isinstance(samples, DataPart):
         return called(samples.whole, int(samples.numbers[number]))
-    name = f" ({samples.records.name(number)})" if isinstance(samples, Pipeline) else ""
-    return f"sample {number} of the training data{name}"
+    name = file_of(samples, number)
+    return f"sample {number} of the training data" + (f" ({name})" if name else "")
+
+
+def file_of(samples: Samples | Skipping | Stream, number: int) -> str:
+    """The file or record of a sample; empty if it has none."""
+    samples = samples.samples if isinstance(samples, Skipping) else samples
+    if isinstance(samples, DataPart):
+        return file_of(samples.whole, int(samples.numbers[number]))
+    return samples.records.name(number) if isinstance(samples, Pipeline) else ""

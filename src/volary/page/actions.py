@@ -41,10 +41,11 @@ def parsed(body: bytes, kind: type[_Wanted], what: str) -> _Wanted:
 
 
 class Start(msgspec.Struct, forbid_unknown_fields=True):
-    """overrides: `a.b.c=value`, as on the command line. workers: how many are to join."""
+    """overrides: `a.b.c=value`, as on the command line. workers: how many are to join. queue: whether it is queued."""
 
     overrides: list[str] = msgspec.field(default_factory=list)
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    queue: bool = False
 
 
 class Priority(msgspec.Struct, forbid_unknown_fields=True):

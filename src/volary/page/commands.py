@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from volary.errors import BadInput, RunError
 from volary.jobs.settings import queues_all_runs
@@ -21,7 +21,7 @@ from volary.run.directory import RunDirectory
 from volary.run.machine.environment import started_by
 
 ANSWER_S = 30.0  # a command that has not begun to train by then goes on, and nobody waits for it
-SUBMITTED_S = 120.0  # for a run to be checked and queued, on a busy machine
+AT_MOST_S = 300.0  # for what is asked of a command, on a busy machine
 LOOK_S = 0.1
 SAID_BYTES = 4096  # of what a refused command said, its end
 
@@ -47,11 +47,14 @@ def join(directory: RunDirectory, workers: int) -> None:
     )
 
 
-def train(session: Path, overrides: Sequence[str], folder: Folder) -> str:
-    """Start a run in the folder; its name. Raises BadInput with what `volary train` says if it cannot be."""
+def train(session: Path, overrides: Sequence[str], folder: Folder, *, queued: bool = False) -> str:
+    """Start a run in the folder; its name. Raises BadInput with what `volary train` says if it cannot be.
+
+    queued: whether it waits in the queue, whatever the user's settings say.
+    """
     # in the page's own folder, whatever the session says: there it is seen
     words = [str(session), *overrides, f"run.folder={json.dumps(str(folder.above))}"]
-    if queues_all_runs():
+    if queued or queues_all_runs():
         return folder.name_of(_submit(words)) or ""
     before = set(folder.runs())
 
@@ -95,18 +98,26 @@ def _start(arguments: Sequence[str], begun: Callable[[int], bool]) -> int:
         return process.pid
 
 
-def _submit(words: Sequence[str]) -> Path:
-    """Queue a run; where it is. Raises BadInput with what `volary submit` says if that cannot be."""
-    command = [sys.executable, "-m", "volary", "submit", *words, "--json"]
+def answer(words: Sequence[str]) -> Any:
+    """What a command of `volary` answers in JSON. Raises BadInput with what it says if it cannot."""
+    command = [sys.executable, "-m", "volary", *words]
     try:
-        output = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=SUBMITTED_S
-        )
+        output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=AT_MOST_S)
     except subprocess.TimeoutExpired:
-        raise BadInput(f"the run was not queued within {SUBMITTED_S:.0f} s; `volary queue` lists what is") from None
+        raise BadInput(f"volary {words[0]} did not answer within {AT_MOST_S:.0f} s; try it in a terminal") from None
     if output.returncode:
         raise BadInput(output.stderr[-SAID_BYTES:].decode(errors="replace").strip())
-    return Path(json.loads(output.stdout)["run"])
+    return json.loads(output.stdout)
+
+
+def look(path: Path, target: str) -> Any:
+    """What `volary data look` finds at the path, as JSON has it. Raises BadInput with what it says otherwise."""
+    return answer(["data", "look", str(path), "--target", target, "--json"])
+
+
+def _submit(words: Sequence[str]) -> Path:
+    """Queue a run; where it is. Raises BadInput with what `volary submit` says if that cannot be."""
+    return Path(answer(["submit", *words, "--json"])["run"])
 
 
 def _has(begun: Callable[[], bool]) -> bool:

@@ -16,6 +16,7 @@ from volary.session.spec import Session
 
 MOST = 200
 LARGEST_BYTES = 64 * 1024
+_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,79}")
 _SECTION = re.compile(r"^(network|data):", re.MULTILINE)
 
 
@@ -59,6 +60,27 @@ class SessionFiles:
             raise BadInput(f"no session file {reprlib.repr(name)} in {self.home}")
         return self.home / name
 
+    def written(self, name: str, text: str) -> tuple[Path, bool]:
+        """A file in `home` with this text, called `name` or that with a number, and whether it is new.
+
+        Nothing is overwritten. Raises BadInput for a name that no file should have.
+        """
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"{reprlib.repr(name)} is no name of a session; accepted: letters, digits, - and _")
+        for number in range(1, MOST):
+            path = self.home / (f"{name}.yaml" if number == 1 else f"{name}-{number}.yaml")
+            try:
+                with path.open("x", encoding="utf-8") as file:
+                    file.write(text)
+            except FileExistsError:
+                if _text_of(path) == text:
+                    return path, False
+            except OSError as error:
+                raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
+            else:
+                return path, True
+        raise BadInput(f"{name}.yaml is there in {MOST} versions; accepted: another name")
+
     def _found(self) -> Iterator[Path]:
         candidates = [
             path
@@ -76,6 +98,12 @@ class SessionFiles:
             inside = sorted(path for path in self.home.glob("[!.]*") if path.is_dir() and not path.is_symlink())
             return [path for path in inside if not is_run(path)][:MOST]
         return []
+
+
+def _text_of(path: Path) -> str | None:
+    with suppress(OSError, ValueError):
+        return path.read_text(encoding="utf-8")
+    return None
 
 
 def _is_session(path: Path) -> bool:

@@ -9,10 +9,11 @@ from volary.run.directory import RunDirectory
 
 def session_text(directory: RunDirectory) -> dict[str, str]:
     """The text of both files; empty for one that cannot be read."""
-    return {"session": _text(directory.session), "environment": _text(directory.environment)}
+    return {"session": text_of(directory.session), "environment": text_of(directory.environment)}
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError):

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
-import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from volary.errors import BadInput, RunError, VolaryError
+from volary.errors import VolaryError
 from volary.page.actions import ACTIONS, LARGEST_BYTES, STARTS, Start, parsed
 from volary.page.commands import train
+from volary.page.making.places import DataPlaces
 from volary.page.overview.changes import signature
 from volary.page.overview.compare import compare
 from volary.page.overview.folder import Folder
@@ -29,9 +29,11 @@ from volary.page.overview.sessions import SessionFiles
 from volary.page.overview.table import Overview, RunTable
 from volary.page.questions.answers import ANSWERS, Query
 from volary.page.questions.form import tried
+from volary.page.server.answering import Act, as_json, http, posted, refused, started
+from volary.page.server.making_routes import MakingRoutes
+from volary.page.using import USES
 from volary.run.directory import RunDirectory
 
-Act = Callable[[QueryParams, bytes], Any]  # the words of a POST and its body, to an answer, if there is one
 STATIC = Path(__file__).parents[1] / "static"
 LOOK_S = 0.2  # how often a run that somebody watches is looked at
 LOOK_AT_ALL_S = 1.0  # how often all are
@@ -43,11 +45,20 @@ SILENCE_S = 15.0  # after which a stream says that it is still there
 class PageApp:
     """Answers for one folder. ending: whether the server wants to end; streams end then. tabs: that look on now.
 
-    starts: whether the page may start processes, from the session files of `sessions`.
+    starts: whether the page may start processes, from the session files of `sessions`. data: folders beside theirs
+    whose data may be looked at.
     """
 
-    def __init__(self, folder: Folder, sessions: SessionFiles, ending: Callable[[], bool], *, starts: bool) -> None:
-        self._sessions, self._starts = sessions, starts
+    def __init__(
+        self,
+        folder: Folder,
+        sessions: SessionFiles,
+        ending: Callable[[], bool],
+        *,
+        starts: bool,
+        data: Sequence[Path] = (),
+    ) -> None:
+        self._sessions, self._starts, self._places = sessions, starts, DataPlaces([sessions.home, *data])
         self._folder, self._ending = folder, ending
         self._overview, self._one_at_a_time = Overview(folder), threading.Lock()
         self.tabs = 0
@@ -58,20 +69,22 @@ class PageApp:
             Route("/", self._index),
             Route("/static/{name}", self._static),
             Route("/api/runs", self._runs),
-            Route("/api/queue", lambda _: _json(self._queue())),
+            Route("/api/queue", lambda _: as_json(self._queue())),
             Route("/api/live", self._live),
             Route("/api/compare", self._compare),
             *(Route(f"/api/{name}", self._answer(name)) for name in ANSWERS),
             Route("/api/sessions", self._session_files),
             Route("/api/form", self._form),
-            *(Route(f"/api/{name}", _posted(self._of_run(act)), methods=["POST"]) for name, act in ACTIONS.items()),
+            *(Route(f"/api/{name}", posted(self._of_run(act)), methods=["POST"]) for name, act in ACTIONS.items()),
             *(
-                Route(f"/api/{name}", _posted(self._start(self._of_run(act))), methods=["POST"])
+                Route(f"/api/{name}", self._starting(self._of_run(act)), methods=["POST"])
                 for name, act in STARTS.items()
             ),
-            Route("/api/train", _posted(self._start(self._train)), methods=["POST"]),
+            Route("/api/train", self._starting(self._train), methods=["POST"]),
+            *(self._use(name, act, most) for name, (act, most) in USES.items()),
+            *MakingRoutes(self._folder, self._sessions, self._places, starts=self._starts).routes(),
         ]
-        handlers = {VolaryError: _refused, HTTPException: _http}
+        handlers = {VolaryError: refused, HTTPException: http}
         return Starlette(routes=routes, exception_handlers=handlers, max_body_size=LARGEST_BYTES)
 
     def _index(self, _: Request) -> Response:
@@ -84,7 +97,7 @@ class PageApp:
         return FileResponse(STATIC / name)
 
     def _runs(self, _: Request) -> Response:
-        return _json({"folder": str(self._folder.path), **vars(self._table())})
+        return as_json({"folder": str(self._folder.path), **vars(self._table())})
 
     def _table(self) -> RunTable:
         with self._one_at_a_time:
@@ -96,19 +109,19 @@ class PageApp:
     def _answer(self, name: str) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             query = Query(request.query_params)
-            return _json(ANSWERS[name](self._folder.run(request.query_params.get("run", "")), query))
+            return as_json(ANSWERS[name](self._folder.run(request.query_params.get("run", "")), query))
 
         return answer
 
     def _compare(self, request: Request) -> Response:
-        return _json(compare(self._folder, request.query_params.getlist("run")))
+        return as_json(compare(self._folder, request.query_params.getlist("run")))
 
     def _session_files(self, _: Request) -> Response:
         """Their names, and which of them is to be shown first."""
         if not self._starts:
-            return _json({"files": [], "starts": False})
+            return as_json({"files": [], "starts": False})
         runs = map(self._folder.run, (row.id for row in self._table().runs))  # the newest first
-        return _json({"files": self._sessions.names(), "first": self._sessions.first(runs), "starts": True})
+        return as_json({"files": self._sessions.names(), "first": self._sessions.first(runs), "starts": True})
 
     def _form(self, request: Request) -> Response:
         """Answer the form of the session file `session`, or of the run `run`, with the overrides `set`."""
@@ -116,23 +129,23 @@ class PageApp:
         path = (
             self._folder.run(words["run"]).session if "run" in words else self._sessions.path(words.get("session", ""))
         )
-        return _json(tried(path, words.getlist("set")))
+        return as_json(tried(path, words.getlist("set")))
 
     def _of_run(self, act: Callable[[RunDirectory, bytes], Any]) -> Act:
         return lambda words, body: act(self._folder.run(words.get("run", "")), body)
 
-    def _start(self, act: Act) -> Act:
-        def started(words: QueryParams, body: bytes) -> Any:
-            if not self._starts:
-                raise BadInput("this page is served beyond its own machine, and starts nothing there: use a terminal")
-            return act(words, body)
+    def _use(self, name: str, act: Callable[[RunDirectory, QueryParams, bytes], Any], most: int) -> Route:
+        """The route of something that is done with a run, with a body of so many bytes."""
+        of_run = self._starting(lambda words, body: act(self._folder.run(words.get("run", "")), words, body))
+        return Route(f"/api/{name}", of_run, methods=["POST"], max_body_size=most)
 
-        return started
+    def _starting(self, act: Act) -> Callable[[Request], Awaitable[Response]]:
+        return posted(started(act, starts=self._starts))
 
     def _train(self, words: QueryParams, body: bytes) -> Any:
         """Train the session file `session`; answer the new run's name."""
-        overrides = parsed(body, Start, "train").overrides
-        return {"run": train(self._sessions.path(words.get("session", "")), overrides, self._folder)}
+        start, path = parsed(body, Start, "train"), self._sessions.path(words.get("session", ""))
+        return {"run": train(path, start.overrides, self._folder, queued=start.queue)}
 
     async def _live(self, request: Request) -> Response:
         """Server-sent events: one whenever what is looked at has changed: `run`, the `queue`, or else all runs."""
@@ -178,26 +191,3 @@ class _RunStream:
             self._live = self._directory.is_live()
         self._looks += 1
         return signature(self._directory), self._live
-
-
-def _posted(act: Act) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        body = await request.body()
-        found = await anyio.to_thread.run_sync(act, request.query_params, body)
-        return Response(status_code=204) if found is None else _json(found)
-
-    return answer
-
-
-def _json(value: Any) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")  # what is NaN becomes null
-
-
-def _refused(_: Request, error: Exception) -> Response:
-    status = 404 if isinstance(error, RunError) else 400 if isinstance(error, BadInput) else 500
-    return PlainTextResponse(f"{error}\n", status)
-
-
-def _http(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return PlainTextResponse(f"{error.detail}\n", error.status_code, headers=error.headers)

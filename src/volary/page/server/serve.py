@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from volary.errors import BadInput
@@ -21,16 +22,19 @@ _LOOK_S = 0.2
 class PageServer:
     """Listens on `host` and `port` (0: any that is free) as soon as it is made; `run` answers until it is told to end.
 
-    Raises VolaryError if it cannot listen there, and BadInput if there is no such folder.
+    data: folders whose data the page may look at, beside the one that it is started in. Raises VolaryError if it
+    cannot listen there, and BadInput if there is no such folder.
     """
 
-    def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0, data: Sequence[Path] = ()) -> None:
         if not folder.is_dir():
             raise BadInput(f"{folder}: there is no such folder; accepted: a folder of runs, or a run")
+        if missing := next((one for one in data if not one.is_dir()), None):
+            raise BadInput(f"--data {missing}: there is no such folder; accepted: a folder of data")
         self._http = http = HttpServer(host, port)
         self._token = secrets.token_urlsafe(TOKEN_BYTES)
         sessions = SessionFiles(Path.cwd())
-        self._pages = PageApp(Folder(folder), sessions, lambda: http.ending, starts=is_loopback(host))
+        self._pages = PageApp(Folder(folder), sessions, lambda: http.ending, starts=is_loopback(host), data=data)
 
     @property
     def link(self) -> str:

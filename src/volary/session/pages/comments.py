@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import threading
 import tokenize
 from functools import cache
 from textwrap import dedent
+
+_ONE_AT_A_TIME = threading.Lock()  # Python 3.11 counts how deep a tree is for all threads together (cpython#106905)
 
 
 def comments_of(cls: type) -> dict[str, str]:
@@ -21,7 +24,8 @@ def comments_of(cls: type) -> dict[str, str]:
 @cache  # a base has many heirs
 def _of_class(cls: type) -> dict[str, str]:
     try:
-        return _in_source(dedent(inspect.getsource(cls)))
+        with _ONE_AT_A_TIME:
+            return _in_source(dedent(inspect.getsource(cls)))
     except (OSError, TypeError):
         return {}
 

@@ -11,7 +11,7 @@ from volary.session.reading.node import Node, from_python
 from volary.session.reading.overrides import apply
 from volary.session.reading.problems import Problems
 from volary.session.reading.reader import Reader
-from volary.session.reading.yaml_file import read_file
+from volary.session.reading.yaml_file import read_file, read_text
 
 T = TypeVar("T")
 
@@ -23,6 +23,19 @@ def read(cls: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
     if root is None:
         problems.raise_if_any()
         raise AssertionError("a file that is not read has a problem")
+    return _built(cls, root, overrides, problems)
+
+
+def read_as(cls: type[T], text: str, name: str, folder: Path, overrides: Sequence[str] = ()) -> T:
+    """The `cls` that the text of a file called `name` in `folder` describes, which need not be there.
+
+    Raises SessionError likewise.
+    """
+    problems = Problems()
+    root = read_text(text, name, folder, problems)
+    if root is None:
+        problems.raise_if_any()
+        raise AssertionError("a text that is not read has a problem")
     return _built(cls, root, overrides, problems)
 
 

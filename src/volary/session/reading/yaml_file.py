@@ -28,8 +28,13 @@ def read_file(path: Path, problems: Problems) -> Node | None:
     except OSError as error:
         problems.add(str(path), "", f"cannot be read: {error.strerror}")
     else:
-        return _mapping(parse(text, str(path), path.absolute().parent, problems), str(path), problems)
+        return read_text(text, str(path), path.absolute().parent, problems)
     return None
+
+
+def read_text(text: str, name: str, folder: Path, problems: Problems) -> Node | None:
+    """The tree in the text of a file called `name` in `folder`; None with a problem noted if it is no mapping."""
+    return _mapping(parse(text, name, folder, problems), name, problems)
 
 
 def _mapping(root: Node | None, name: str, problems: Problems) -> Node | None:

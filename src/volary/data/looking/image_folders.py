@@ -1,0 +1,79 @@
+"""Class folders of images: in a folder of their own, or in a training and a test part of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volary.data.records.classes import InClasses, list_classes
+from volary.errors import DataError
+
+if TYPE_CHECKING:
+    from volary.data.records.records import Records
+
+TRAINING, VALIDATION = ("train", "training"), ("test", "val", "valid", "validation")
+
+
+@dataclass(frozen=True)
+class ImageFolders:
+    """parts: names of the folders of the parts; one alone, `.`, where class folders are in the folder itself."""
+
+    parts: tuple[str, ...]
+    training: InClasses
+    counts: dict[str, int]
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def records(self) -> Records:
+        """The files of the training part."""
+        return self.training.records
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """Files of the training part by class, in the order of the classes' numbers."""
+        counted = Counter(self.training.labels.tolist())
+        return {name: counted[number] for number, name in enumerate(self.training.folders)}
+
+    def class_of(self, number: int) -> str:
+        """The class of a file of the training part."""
+        return self.training.folders[int(self.training.labels[number])]
+
+    def spread(self, count: int) -> list[int]:
+        """Numbers of so many files, or of all if there are fewer: the first of each class, then the second, ..."""
+        turn, seen = list[tuple[int, int]](), Counter[int]()
+        for number, label in enumerate(self.training.labels.tolist()):
+            if seen[label] < count:
+                turn.append((seen[label], number))
+            seen[label] += 1
+        return sorted(number for _, number in sorted(turn)[:count])
+
+
+def image_folders(path: Path) -> ImageFolders | None:
+    """The class folders at `path`; None if it is no folder, or has no folder with an image in it. Raises DataError if
+    images are in it directly, and in no class folder.
+    """
+    from volary.data.decoding.images import ACCEPTED, SUFFIXES
+
+    if not path.is_dir():
+        return None
+    inside = sorted(one.name for one in path.iterdir() if one.is_dir() and one.name[0] != ".")
+    parts = [next((name for name in known if name in inside), None) for known in (TRAINING, VALIDATION)]
+    if parts[0] is not None and any(one.is_dir() for one in (path / parts[0]).iterdir()):
+        listed = {name: list_classes(path / name, SUFFIXES, ACCEPTED) for name in parts if name is not None}
+        training = listed[parts[0]]
+        words = dict(zip(listed, ("train", "test"), strict=False))
+        counts = {words[name]: len(one.records) for name, one in listed.items()}
+        remarks = [remark for one in listed.values() for remark in one.remarks]
+        return ImageFolders(tuple(listed), training, counts, remarks)
+    if any(_has_image(path / name, SUFFIXES) for name in inside):
+        training = list_classes(path, SUFFIXES, ACCEPTED)
+        return ImageFolders((".",), training, {"train": len(training.records)}, list(training.remarks))
+    if _has_image(path, SUFFIXES):
+        raise DataError(f"{path}: has images, but no class folders; accepted: {ACCEPTED}, a folder for each class")
+    return None
+
+
+def _has_image(folder: Path, suffixes: frozenset[str]) -> bool:
+    return any(one.suffix.lower() in suffixes and one.name[0] != "." for one in folder.iterdir())
