@@ -52,6 +52,10 @@ class Bulletin(Protocol):
         """Post a value and read everybody's, by rank."""
         ...
 
+    def forget(self, topic: str) -> None:
+        """Take back what this rank has posted under `topic`, which nobody reads any more."""
+        ...
+
     def within(self, part: str) -> Bulletin:
         """A part of it, whose topics are its own."""
         ...

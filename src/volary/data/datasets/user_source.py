@@ -86,6 +86,7 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
     from torch.utils.data import IterableDataset, TensorDataset
 
     from volary.data.datasets.stream import Stream
+    from volary.data.datasets.stream_shards import IterableInShards
     from volary.data.memory import InMemory
 
     if hasattr(dataset, "fetch") and hasattr(dataset, "input_shape"):
@@ -107,7 +108,7 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
     if not streams and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         _refuse_empty(dataset, name)
         return MapSamples(dataset, name, _classes(dataset))
-    if hasattr(dataset, "__iter__"):
+    if hasattr(dataset, "__iter__") or isinstance(dataset, IterableInShards):
         return Stream(dataset, name, _classes(dataset), _class_names(dataset))
     raise DataError(
         f"{name}: is a {type(dataset).__name__}; accepted: a data set with __getitem__ and __len__, or with __iter__"

@@ -41,10 +41,21 @@ def open_data(session: Session, split: Split, criterion: Criterion | None = None
             f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
             "accepted: samples that are read by index, or strategy.exchange=allreduce"
         )
+    if isinstance(opened, Stream) and opened.in_shards:
+        _refuse_sizes(session, opened.name)
     if session.data.pad or isinstance(opened, Lines):
         let_differ(opened, refusing_filled(criterion, name_of(session.loss)) if criterion else None)
     opened = through_cache(opened, session.data.cache, repr(session.data.source))
     return part_of(opened, session.data, split) if session.data.divided else opened
+
+
+def _refuse_sizes(session: Session, name: str) -> None:
+    """Raise SettingError for settings by which a worker's part of a batch is not what its shards have of it."""
+    why = f"and {name} is a stream in shards, which say how many samples each worker has of a batch"
+    if session.data.batch.largest(session.data.batch_size) != session.data.batch_size:
+        raise SettingError(f"data.batch grows, {why}; accepted: fixed")
+    if session.strategy.balance == "auto":
+        raise SettingError(f"strategy.balance is auto, {why}; accepted: equal")
 
 
 def _opened(data: Data, split: Split) -> Samples | Stream:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ValidationBatches:
     """Makes batches of one `share` of the validation data. report: called for each sample that cannot be read.
 
-    seen: called with the data after each pass.
+    seen: called with the data after each pass. bulletin: of all who have a share; None: this is the only one.
     """
 
     def __init__(
@@ -39,7 +39,9 @@ class ValidationBatches:
         share: SampleShare = UNDIVIDED,
         report: Callable[[int, str], None] = lambda *_: None,
         seen: Callable[[Samples | Stream], None] = lambda _: None,
+        bulletin: Bulletin | None = None,
     ) -> None:
+        self._bulletin = bulletin
         self._model, self._share, self._report, self._seen = model, share, report, seen
         self._samples: Samples | Stream | None = None
 
@@ -47,6 +49,8 @@ class ValidationBatches:
         """One pass over this rank's share. Raises DataError if there is no validation data."""
         if self._samples is None:
             self._samples = readable(self._model.session, self._model.validation, self._report)
+            if isinstance(self._samples, Stream) and self._bulletin is not None:
+                self._samples.divide(self._share, self._bulletin.within("validation stream"))
         return self._pass(self._samples)
 
     def _pass(self, samples: Samples | Stream) -> Iterator[Batch]:
@@ -69,6 +73,8 @@ class LockstepData:
         length = None if isinstance(model.samples, Stream) else len(model.samples)
         self.corrupt = Corrupt(length, data.skip_corrupt, recorder, bulletin)
         samples = readable(session, model.samples, self.corrupt.tell)
+        if isinstance(samples, Stream):
+            samples.divide(share, bulletin.within("stream"))
         watch_queue(recorder, model.samples)
         tell_hand_over(recorder, model.samples)
         weights = weights_of(model.samples, data.sampling)
@@ -90,7 +96,7 @@ class LockstepData:
         self.growth = data.batch.build(self.feed, recorder)
         self.balance = Balance.of(session, self.feed, recorder)
         lost, dropped = teller(recorder, "test"), partial(tell_dropped, split="test", recorder=recorder)
-        self.validation = ValidationBatches(model, share, lost, dropped)
+        self.validation = ValidationBatches(model, share, lost, dropped, bulletin)
         self._reads = Reads(model.samples, recorder)
 
     def parts(self) -> dict[str, Stateful]:

@@ -64,5 +64,9 @@ class BoardBulletin:
                 everybody += map(json.loads, self._store.multi_get(keys))
         return everybody
 
+    def forget(self, topic: str) -> None:
+        """Take back what this rank has posted under `topic`, which nobody reads any more."""
+        self._store.delete_key(self._key(topic, self.rank))
+
     def _key(self, topic: str, rank: int) -> str:
         return f"bulletin/{self._attempt}{self._part}/{topic}/{rank}"
