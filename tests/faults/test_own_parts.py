@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from faults._running import running
+from faults._running import VOLARY, running
 
 SCRIPT = """\
 import sys
@@ -123,8 +124,16 @@ def test_worker_that_is_lost_in_a_loop_of_ones_own_is_named_with_its_part(name):
     workers = 4 if name.startswith("mesh") else 2
     quiet = {"suspect_after_s": 1, "give_up_after_s": 2.5} if how == signal.SIGSTOP else {}
     text = SCRIPT.format(what="", strategy=strategy | quiet).replace("workers=2", f"workers={workers}")
-    Path("own.py").write_text(text.replace('name="it"', 'name="it", early_update=True') if shares else text)
-    with running(sys.executable, "own.py") as run:
+    command: tuple[str, ...] = sys.executable, "own.py"
+    if shares:  # which are updated as sums arrive
+        text = (
+            text.partition("if __name__")[0].replace("Rule(model", "torch.optim.SGD(model") + "train(volary.init())\n"
+        )
+        settings = {"workers": 2, **strategy, **quiet}
+        given = [f"strategy.{name}={json.dumps(one)}" for name, one in settings.items()]
+        command = *VOLARY, "launch", "early_update=true", "run.name=it", *given, "own.py"
+    Path("own.py").write_text(text)
+    with running(*command) as run:
         run.wait_for_step(15)
         run.kill(rank=rank, number=how)
         ended = run.ended(at_most_s=5 if how == signal.SIGKILL else 10)
