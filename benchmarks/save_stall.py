@@ -3,10 +3,10 @@
     python benchmarks/save_stall.py [--quick] [--only NAME] [--json FILE]
 
 Two workers on this machine train AlexNet-like (34 million parameters, 137 MB, nearly all in two layers), 32 samples
-each, with Adam, and save to the local disk every 100 steps: rank 0 writes 411 MB. `save-stall`: a session;
-`save-stall-own`: a loop of one's own. A step is from the end of the one before to its own end, on rank 0; the first ten
-do not count. ours: the longest of the ten steps after a save; theirs: the median of all steps. What the last save of
-the run takes, which training waits for, is no part of it. --quick: saves every 40 steps.
+each, with Adam, and save 411 MB to the local disk every 100 steps. `save-stall`: a session, whose workers write half
+each; `save-stall-own`: a loop of one's own, where rank 0 writes it. A step is from the end of the one before to its own
+end, on rank 0; the first ten do not count. ours: the longest of the ten steps after a save; theirs: the median of all
+steps. What the last save of the run takes, which training waits for, is no part of it. --quick: saves every 40 steps.
 """
 
 from __future__ import annotations

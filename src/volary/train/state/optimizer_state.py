@@ -14,6 +14,7 @@ from volary.exchange.gradients.plan import laid_out_as
 from volary.naming import named_parameters
 from volary.run.checkpoints import SHARED, read
 from volary.sharding.blocks import TensorBlock
+from volary.sharding.groups import leads
 from volary.sharding.ranges import Range
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.weights import SavedWeights, load_weights, weights_content, weights_file, weights_of
@@ -81,6 +82,25 @@ class OptimizerState:
         """The state of the tensors with these names."""
         return OptimizerState(one for one in self._all() if one.part.name in names)
 
+    def share(self, rank: int, ranks: int, first_bytes: int) -> OptimizerState:
+        """The share that a rank writes of what all have alike, so that all write about as many bytes; in its memory.
+
+        first_bytes: that the first of them writes beside it. What is not of each value stays in one piece.
+        """
+        parts = list(self._all())
+        bytes_of = [sum(entry.nbytes for entry in one.each.values()) for one in parts]
+        low, high = _bounds(sum(bytes_of), rank, ranks, first_bytes)
+        found, at = list[PartState](), 0
+        for one, size in zip(parts, bytes_of, strict=True):
+            values, per_value = one.part.size, size / max(1, one.part.size)
+            if not size:
+                found += [one] if leads(rank) else []
+            else:
+                start, end = (min(max(round((bound - at) / per_value), 0), values) for bound in (low, high))
+                found += [_apart(_between([one], _within(one.part, start, end), copied=False))] if start < end else []
+            at += size
+        return OptimizerState(found)
+
     def plain(self) -> list[Any]:
         """All of it in tensors, plain values and containers of these."""
         found: list[Any] = []
@@ -140,6 +160,29 @@ class OptimizerState:
         whole = self._of(key, Range(block.name, 0, prod(block.shape)), copied=True)
         each = {key: block.taken_from(entry.view(block.shape)).flatten() for key, entry in whole.each.items()}
         return PartState(own, each, whole.whole)
+
+
+def _bounds(size: int, rank: int, ranks: int, first: int) -> tuple[float, float]:
+    """From where to where a rank writes of so many bytes. first: bytes that the first of them writes beside it."""
+    least = max(0.0, (size + first) / ranks - first) if ranks > 1 else size  # of the first
+    each = (size - least) / max(1, ranks - 1)
+    low, high = (0 if number == 0 else least + (number - 1) * each for number in (rank, rank + 1))
+    return low, size if rank == ranks - 1 else high
+
+
+def _within(part: Range, start: int, end: int) -> Range:
+    return Range(part.name, part.start + start, part.start + end)
+
+
+def _apart(one: PartState) -> PartState:
+    """The same values, each in a storage of its own: torch.save writes all of the storage that a tensor is in."""
+    return replace(one, each={key: _storage_of(entry) for key, entry in one.each.items()})
+
+
+def _storage_of(values: Tensor) -> Tensor:
+    if values.device.type != "cpu":
+        return values.clone()
+    return torch.from_numpy(values.view(torch.uint8).numpy()).view(values.dtype)  # the same memory
 
 
 def _in_block(one: PartState, block: TensorBlock | None) -> PartState:

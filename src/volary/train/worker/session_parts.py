@@ -62,8 +62,9 @@ class SessionParts:
 
     part: what a rank runs. network: with what updates what the rank keeps; updates_locally: each rank has an optimiser
     and a loss scale of its own. Rank 0 writes the parameters and `parts`, which all ranks hold alike; each rank its
-    random generators, the network's buffers, `own`, and what the optimiser remembers of what it owns. Where no rank has
-    the whole network, or memory for it, each writes of the parameters, too, what it owns, and reads what it keeps.
+    random generators, the network's buffers, `own`, and what the optimiser remembers of what it owns, or a share if all
+    have it. Where no rank has the whole network, or memory for it, each writes of the parameters, too, what it owns,
+    and reads what it keeps.
     """
 
     def __init__(
@@ -87,6 +88,8 @@ class SessionParts:
         if updates_locally:
             self._update = self._own[RANK_OPTIMIZER] = PerWorkerState(RANK_OPTIMIZER, network.update)
             self._parts[PRECISION] = self._own[PRECISION] = PerWorkerState(PRECISION, network.precision)
+        # what all have alike is copied and written by all, a share each: a save is as long as the longest of them takes
+        self._divides = saver.size > 1 and not (updates_locally or self._in_parts)
         self._progress = progress
         self._before: tuple[dict[str, Any], dict[str, Any]] = {}, {}  # the newest step: what all have alike, and own
         self.late = DeferredTensors()
@@ -187,7 +190,12 @@ class SessionParts:
         if self._scattered is not None:
             yield weights_file(writer), self._scattered.content()
         if not holdings.apart:
-            if holdings.owned:
+            if self._divides:
+                beside = sum(one.nbytes for one in weights_of(self._module).values())
+                state = OptimizerState.from_plain(self._update.state())
+                share = state.share(self._saver.rank, self._saver.size, beside).plain()
+                yield from [(optimizer_file(writer), StateContent(share))] if share else []
+            elif holdings.owned:
                 yield optimizer_file(writer) if holdings.in_shares else OPTIMIZER, StateContent(self._update.state())
             return
         rules = ((OPTIMIZER, self._update), (OUTER, self._parts[_OUTER]))
