@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import signal
+import time
+from pathlib import Path
 
 import pytest
 
 from faults._running import VOLARY, events, last_step, learnt, outcome, running, session, state
 from faults.test_recovered import LOCAL, MEMORY, assert_each_sample_once, recovered, step_of_recovery
+from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 
 WIDE = "network={layers: [{linear: {outputs: 128}}, relu: {}, {linear: {outputs: classes}}]}"
@@ -93,3 +97,127 @@ def test_a_run_that_a_worker_joined_equals_one_that_was_told_to_go_on_with_it(la
         last = stopped(run, step)
         assert joining.ended().status == 0, run.text()
     assert outcome(run.directory).weights == told(launch, step, 3, last, [MEMORY, *more])
+
+
+def assert_whole(run, last):
+    """All checkpoints of the run are whole, the newest of step `last`."""
+    checkpoints = Checkpoints(run.directory.checkpoints)
+    assert [checkpoints.verify(step).step for step in checkpoints.steps()] == checkpoints.steps()
+    assert checkpoints.steps()[-1] == last
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("model", [LOCAL, "{name: elastic, period: 3}", "{name: gossip, period: 2}"])
+def test_with_steps_of_their_own_workers_leave_and_join_between_two_rounds(launch, model):
+    run = launch("train", session(workers=3, pace_s=0.01, consistency=model), MEMORY)
+    run.wait_for_step(20)
+    left = leaves(run, 0)
+    with running(*VOLARY, "join", "it") as joining:
+        run.wait_until(lambda: learnt(run, 3))
+        stopped(run, last_step(run.directory))
+        assert joining.ended().status == 0
+    assert [data["workers"] for _, data in recovered(run)] == [2, 3]
+    assert_each_sample_once(run, lost={0: left})
+
+
+@pytest.mark.slow  # trains for seconds
+def test_with_fragments_a_worker_leaves_and_none_joins(launch):
+    run = launch("train", session(workers=3, pace_s=0.01, consistency="{name: local, period: 4, fragments: 2}"), MEMORY)
+    run.wait_for_step(20)
+    left = leaves(run, 1)
+    with running(*VOLARY, "join", "it") as joining:
+        said = joining.ended()
+    assert said.status == 2 and "consistency.fragments is 2, which are exchanged in turn" in said.err
+    stopped(run, last_step(run.directory))
+    assert_each_sample_once(run, lost={1: left})
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("until", ["joined", "starting", "recovered", "trains"])
+def test_a_joiner_that_is_killed_at_any_moment_of_its_join_is_done_without(launch, until):
+    run = launch("train", session(workers=2, pace_s=0.01), MEMORY)
+    run.wait_for_step(20)
+    with running(*VOLARY, "join", "it") as joining:
+        run.wait_until(lambda: events(run.directory, "joined"))
+        if until == "starting":
+            time.sleep(random.Random(1).uniform(0, 1))  # no condition: any moment of its start is a case
+        elif until == "recovered":
+            run.wait_until(lambda: recovered(run))
+        elif until == "trains":
+            run.wait_until(lambda: learnt(run, 2))
+        run.kill(rank=2)
+        ended = joining.ended()
+        assert (ended.status, "rank 2 was killed by SIGKILL" in ended.err) == (4, True), ended.err
+    run.wait_until(lambda: [one.rank for one in events(run.directory, "lost")] == [2])
+    run.wait_until(lambda: not recovered(run) or recovered(run)[-1][1]["workers"] == 2)
+    last = stopped(run, last_step(run.directory))
+    with RunReader(run.directory) as reader:
+        done = {row.rank: row.step for row in reader.steps()}
+    assert done[0] == done[1] == last
+    assert_whole(run, last)
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_worker_leaves_while_checkpoints_are_written_and_all_of_these_are_whole(launch, rank):
+    run = launch("train", session(workers=3, pace_s=0.01, ballast=200_000), MEMORY, "checkpoint.every=1 steps")
+    run.wait_for_step(20)
+    left = leaves(run, rank)
+    last = stopped(run, left)
+    assert [data["workers"] for _, data in recovered(run)] == [2]
+    assert_whole(run, last)
+
+
+@pytest.mark.slow  # trains for seconds
+def test_workers_that_are_asked_at_once_leave_and_one_that_is_lost_meanwhile_is_lost(launch):
+    run = launch("train", session(workers=4, pace_s=0.01), MEMORY)
+    run.wait_for_step(20)
+    with running(*VOLARY, "leave", "it", "3") as first, running(*VOLARY, "leave", "it", "1") as second:
+        run.kill(rank=2)
+        assert (first.ended().status, second.ended().status) == (0, 0), run.text()
+    assert [one.rank for one in events(run.directory, "lost")] == [2]
+    run.wait_until(lambda: recovered(run)[-1][1]["workers"] == 1)
+    with running(*VOLARY, "leave", "it", "0") as last:
+        said = last.ended()
+    assert (said.status, "rank 0 is the last one; accepted: volary stop" in said.err) == (2, True), said.err
+    stopped(run, last_step(run.directory))
+
+
+@pytest.mark.slow  # trains for seconds
+def test_a_joiner_with_other_code_is_refused_with_a_table_and_the_run_notices_nothing(launch):
+    run = launch("train", session(workers=2, pace_s=0.01), MEMORY)
+    run.wait_for_step(20)
+    with Path("net.py").open("a") as file:
+        file.write("# another version\n")
+    with running(*VOLARY, "join", "it") as joining:
+        said = joining.ended()
+    assert said.status == 5, said.err
+    assert "rank 2 differs from the run's first worker, so it does not take part:" in said.err
+    assert "code of network: there " in said.err
+    stopped(run, last_step(run.directory))
+    assert not recovered(run)
+
+
+@pytest.mark.slow  # trains for seconds
+def test_ctrl_c_in_volary_join_lets_its_workers_leave_and_the_run_goes_on(launch):
+    run = launch("train", session(workers=2, pace_s=0.01), MEMORY)
+    run.wait_for_step(20)
+    with running(*VOLARY, "join", "it", "--workers", "2") as joining:
+        run.wait_until(lambda: learnt(run, 2) and learnt(run, 3))
+        joining.process.send_signal(signal.SIGINT)
+        ended = joining.ended()
+    assert (ended.status, ended.out) == (0, "rank 2, 3 left it\n"), ended.err
+    stopped(run, last_step(run.directory))
+    assert recovered(run)[-1][1]["workers"] == 2 and not events(run.directory, "lost")
+
+
+@pytest.mark.slow  # trains for seconds
+def test_over_servers_a_worker_leaves_as_well(launch):
+    served = session(workers=3, pace_s=0.02, consistency="async", exchange="{name: server, servers: 1}")
+    run = launch("train", served)
+    run.wait_for_step(5)
+    leaves(run, 1)
+    at = last_step(run.directory)
+    run.wait_until(lambda: last_step(run.directory) > at + 10)
+    run.process.send_signal(signal.SIGINT)
+    assert run.ended().status == 130
