@@ -9,11 +9,12 @@ import pytest
 
 from driver._members import World
 from simulation._seeds import every
-from volary.driver.attempt.members import TrainingMembers, why_not_more
+from volary.driver.attempt.members import TrainingMembers, too_many, why_not_more
 from volary.run.control.requests import ChangeMembers
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.members import GroupMembers
+from volary.session.values.worker_range import WorkerRange
 
 
 @pytest.fixture
@@ -87,12 +88,20 @@ def test_who_cannot_leave_learns_why():
     assert members.why_not_leave(0) == "rank 0 is the last one; accepted: volary stop, which ends the run"
 
 
+def test_no_fewer_stay_and_no_more_come_than_the_range_says():
+    members = TrainingMembers(range(3), WorkerRange(2, 4))
+    assert members.why_not_leave(0) == ""
+    members.leave(0)
+    assert members.why_not_leave(1) == "2 workers train, and strategy.workers is 2..4"
+    assert too_many(3, 1, WorkerRange(2, 4)) == too_many(9, 1, None) == ""
+    assert too_many(3, 2, WorkerRange(2, 4)) == "3 workers train, and strategy.workers is 2..4"
+
+
 def test_no_more_join_than_the_session_can_be_trained_with():
     text = "network: lenet\ndata: {source: digits, batch_size: 4}\ntrain: {steps: 9}\nstrategy: {workers: 2}\n"
     directory = RunDirectory.create(Path("runs"), "it", "x", text)
-    members = TrainingMembers(range(2))
-    assert why_not_more(directory, members, 2) == ""
-    assert why_not_more(directory, members, 3).startswith("2 workers train, and with 5 ")
+    assert why_not_more(directory, 2, 2) == ""
+    assert why_not_more(directory, 2, 3).startswith("2 workers train, and with 5 ")
 
 
 def played(seed: int, journal: Journal, *, at_once: int = 1) -> None:

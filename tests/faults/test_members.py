@@ -221,3 +221,22 @@ def test_over_servers_a_worker_leaves_as_well(launch):
     run.wait_until(lambda: last_step(run.directory) > at + 10)
     run.process.send_signal(signal.SIGINT)
     assert run.ended().status == 130
+
+
+@pytest.mark.slow  # trains for seconds
+def test_a_run_of_one_to_two_workers_takes_no_third_and_does_not_end_by_a_leave(launch):
+    run = launch("train", session(workers=1, pace_s=0.01), MEMORY, "strategy.workers=1..2")
+    run.wait_for_step(20)
+    with RunReader(run.directory) as reader:
+        begun = len(reader.ranks())
+    if begun == 2:  # as there are cores for it
+        leaves(run, 1)
+    with running(*VOLARY, "join", "it") as joining, running(*VOLARY, "leave", "it", "0") as leaving:
+        said = leaving.ended()
+        assert said.status == 2 and "rank 0 is the last one" in said.err
+        run.wait_until(lambda: learnt(run, begun))
+        with running(*VOLARY, "join", "it") as third:
+            said = third.ended()
+        assert said.status == 2 and "2 workers train, and strategy.workers is 1..2" in said.err
+        stopped(run, last_step(run.directory))
+        assert joining.ended().status == 0

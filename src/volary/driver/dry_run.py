@@ -8,7 +8,7 @@ from pathlib import Path
 from volary.driver.queued import batch_of, queue_of
 from volary.driver.servers.settings import launch_of_servers
 from volary.driver.start import launch_of_workers
-from volary.driver.tasks.checks import check
+from volary.driver.tasks.checks import check, with_room
 from volary.driver.tasks.placing import host_of
 from volary.driver.tasks.task import stem
 from volary.engine._base import Engine
@@ -22,6 +22,7 @@ def planned(session: Session) -> list[tuple[str, str]]:
 
     A run's number and its server's port and attempt are not known before it begins. Raises BadInput as `start` does.
     """
+    session = with_room(session)
     check(session)
     engine: Engine = session.engine
     directory = RunDirectory(Path(session.run.folder) / (session.run.name or stem(session)))

@@ -15,7 +15,7 @@ import msgspec
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE, GiveUpAfter, Replies
 from volary.driver.attempt import reported_rows
-from volary.driver.attempt.members import TrainingMembers
+from volary.driver.attempt.members import TrainingMembers, too_few
 from volary.driver.watching.alike import Alike
 from volary.driver.watching.failure_detector import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
 from volary.driver.watching.stacks import place
@@ -102,7 +102,7 @@ class HeartbeatService:
         here = [worker.rank for worker in self.watch.workers.values() if worker.counts]
         if rank not in here:
             return f"rank {rank} does not train in this run; these do: {', '.join(map(str, here))}"
-        return "" if len(here) > 1 else f"rank {rank} is the last one; accepted: volary stop, which ends the run"
+        return too_few(rank, len(here) - 1, self.watch.rules.between)
 
     def end(self, reason: str) -> Iterator[tuple[int, Any]]:
         """The run is over, whoever is still here."""

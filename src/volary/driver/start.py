@@ -13,7 +13,7 @@ from volary.driver.queued import follow
 from volary.driver.servers.settings import keeper_host
 from volary.driver.servers.storage import storage_of
 from volary.driver.tasks.beginning import begin
-from volary.driver.tasks.checks import check, check_place
+from volary.driver.tasks.checks import check, check_place, with_room
 from volary.driver.tasks.placing import engine_of, host_of, require_reached
 from volary.driver.tasks.submitting import counted_here, is_queued, put_into_queue, remarks_of_queue
 from volary.driver.tasks.task import Task, create
@@ -43,6 +43,7 @@ def start(task: Task, watcher: Watcher, prepare: Callable[[RunDirectory], object
     prepare: adds to the new run's directory what it begins with. Input that the workers refuse, and a program that ends
     before it begins, leave no run: the name stays free.
     """
+    task = with_room(task)
     if not (queued := is_queued(task)):
         task.engine.prepare(task.strategy.workers)
     warnings = check(task)
@@ -76,6 +77,7 @@ def rules_of(task: Task) -> Rules:
         strategy.stuck_after_s,
         own_loop=isinstance(task, Script),
         spares=strategy.spares,
+        between=strategy.between,
         keeper_host=keeper_host(strategy),
     )
 

@@ -110,6 +110,12 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
             f"spares is {strategy.spares}, and with recover=checkpoint nobody takes the place of a lost worker; "
             "accepted: 0, or recover=memory"
         )
+    comes_and_goes = strategy.recover == "memory" or (_keeps_versions(strategy) and strategy.consistency.elastic)
+    if strategy.between is not None and not comes_and_goes:
+        raise SettingError(
+            f"workers is {strategy.between}, and with recover={strategy.recover} and consistency="
+            f"{CONSISTENCY.name_of(type(strategy.consistency))} they are fixed; accepted: a number, or recover=memory"
+        )
     if strategy.balance == "auto":
         _fit_balance(strategy)
     if strategy.backend != "auto":

@@ -18,6 +18,7 @@ from volary.session.values.reference import UserObject
 from volary.session.values.run_name import check_name
 from volary.session.values.size import Size
 from volary.session.values.url import Location, Url
+from volary.session.values.worker_range import WorkerRange, begun_with_most
 
 POSITIVE = "above 0"
 MOST_STEPS = 10**12  # of a run: 30 years at a thousand a second
@@ -231,7 +232,8 @@ ALL_REDUCE = _Default("allreduce")
 class Strategy:
     """How many workers, and how replicas stay one model."""
 
-    workers: int = 1  # training processes
+    workers: int = 1  # training processes; 2..8: between 2 and 8 as they join and leave, at first as many as have room
+    between: WorkerRange | None = None  # how few and how many workers there may be, if `workers` says so
     consistency: Annotated[Any, Choice("volary.consistency")] = "bsp"  # when workers wait for each other
     exchange: Annotated[Any, Choice("volary.exchange")] = ALL_REDUCE  # who keeps the parameters
     codec: Annotated[Any, Choice("volary.codec")] = "none"  # in how many bytes gradients travel
@@ -249,10 +251,18 @@ class Strategy:
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
     interface: str = ""  # network interface that all machines have, as eth0; empty: the route between them decides
 
+    spread = staticmethod(begun_with_most)
+
     def __post_init__(self) -> None:
         unsaid = isinstance(self.exchange, _Default)
         settle(self)
         require(self.workers >= 1, "workers", self.workers, WHOLE)
+        if self.between is not None:
+            fewest, most = self.between.fewest, self.between.most
+            require(1 <= fewest <= most, "workers", self.between, "the fewest before the most, from 1 on, as 2..8")
+            require(
+                fewest <= self.workers <= most, "workers", self.workers, f"{self.between}, as strategy.between says"
+            )
         require(self.spares >= 0, "spares", self.spares, "a whole number, 0 or more")
         require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)
         require(self.suspect_after_s > 0, "suspect_after_s", self.suspect_after_s, POSITIVE)

@@ -9,6 +9,7 @@ from volary.run.control.requests import ChangeMembers
 from volary.run.directory import RunDirectory
 from volary.run.launch.members import GroupMembers
 from volary.session.spec import Session
+from volary.session.values.worker_range import WorkerRange
 
 
 class TrainingMembers:
@@ -16,9 +17,11 @@ class TrainingMembers:
 
     For these one `ChangeMembers` at a time is asked of the members, which all of them carry out after the same step;
     the first one that says that it has paused is answered with who follows. leaving: ranks that were asked to leave.
+    between: as of `Rules`.
     """
 
-    def __init__(self, ranks: Sequence[int]) -> None:
+    def __init__(self, ranks: Sequence[int], between: WorkerRange | None = None) -> None:
+        self._between = between
         self.now = GroupMembers(tuple(ranks))
         self.leaving: list[int] = []
         self._ready: list[int] = []  # that have joined the run, and train from the next change on
@@ -30,9 +33,7 @@ class TrainingMembers:
             return f"rank {rank} does not train in this run; these do: {', '.join(map(str, sorted(self.now.ranks)))}"
         if rank in self.leaving:
             return f"rank {rank} was asked before, and leaves"
-        if len(self.now.ranks) - len(self.leaving) == 1:
-            return f"rank {rank} is the last one; accepted: volary stop, which ends the run"
-        return ""
+        return too_few(rank, len(self.now.ranks) - len(self.leaving) - 1, self._between)
 
     def leave(self, rank: int) -> None:
         """Let a rank, which can (`why_not_leave`), leave with the next change."""
@@ -74,9 +75,24 @@ class TrainingMembers:
         return True
 
 
-def why_not_more(directory: RunDirectory, members: TrainingMembers, workers: int) -> str:
+def too_few(rank: int, left: int, between: WorkerRange | None) -> str:
+    """A sentence why a rank cannot leave, after which so many would be left; empty if it can."""
+    if not left:
+        return f"rank {rank} is the last one; accepted: volary stop, which ends the run"
+    if between is not None and left < between.fewest:
+        return f"{left + 1} worker{'s train' if left else ' trains'}, and strategy.workers is {between}"
+    return ""
+
+
+def too_many(now: int, workers: int, between: WorkerRange | None) -> str:
+    """A sentence why so many workers cannot join those that there are now; empty if they can."""
+    if between is not None and now + workers > between.most:
+        return f"{now} worker{'s train' if now > 1 else ' trains'}, and strategy.workers is {between}"
+    return ""
+
+
+def why_not_more(directory: RunDirectory, now: int, workers: int) -> str:
     """A sentence why the run's session cannot be trained with so many workers more; empty if it can."""
-    now = len(members.now.ranks)
     try:
         session = Session.read(directory.session, [f"strategy.workers={now + workers}"])
     except VolaryError as error:

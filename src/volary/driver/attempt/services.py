@@ -12,7 +12,7 @@ from volary.comm.control.server import KeyedServer
 from volary.comm.control.service import Reception, Replies, Service
 from volary.comm.files.messages import SERVICE
 from volary.comm.files.receiver import FileReceiver
-from volary.driver.attempt.members import TrainingMembers, why_not_more
+from volary.driver.attempt.members import TrainingMembers, too_many, why_not_more
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.requests import pass_on, written_down
 from volary.driver.server_group import ServerGroup
@@ -48,7 +48,7 @@ class AttemptServices:
         self._directory, self._keepers, self._journal = directory, keepers, journal
         without, served = keepers.without if keepers.elastic else None, "roster" in keepers.services
         training = range(watch.world_size - watch.rules.spares)
-        members = TrainingMembers(training) if keepers.elastic and keepers.lock_step else None
+        members = TrainingMembers(training, watch.rules.between) if keepers.elastic and keepers.lock_step else None
         begun_with = _begun_with(directory)
         self._hub = HeartbeatService(
             watch, journal, without, keepers.left, begun_with, servers=served, members=members, each=keepers.each
@@ -56,7 +56,9 @@ class AttemptServices:
         self._files = FileReceiver(directory, counts, lambda kind, step, data: journal.event(kind, None, step, **data))
 
         def closed(workers: int) -> str:
-            return why_closed() or (why_not_more(directory, members, workers) if members else "")
+            now = watch.staying
+            why = why_closed() or too_many(now, workers, watch.rules.between)
+            return why or (why_not_more(directory, now, workers) if members else "")
 
         services: dict[str, Service | Reception] = {
             SERVICE: self._files.reception,

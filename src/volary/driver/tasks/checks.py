@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from volary.comm.topology.topology import Topology
 from volary.data.choosing.division import sizes
@@ -16,9 +18,12 @@ from volary.run.checkpoint_files.store import writable
 from volary.run.directory import exists_already
 from volary.run.disk import refuse_unwritable
 from volary.run.machine.addresses import address_of
+from volary.run.machine.cores import cores_here
 from volary.session.spec import Session
 from volary.session.values.reference import UserObject
 from volary.session.values.url import Url
+
+AnyTask = TypeVar("AnyTask", bound=Task)
 
 
 def check(task: Task) -> list[str]:
@@ -63,3 +68,20 @@ def check_input(task: Task) -> None:
         if count is not None and task.data.divided:
             count = sizes(task.data, count).train
         refuse_idle_workers(task.strategy.shares, task.data.batch_size, count)
+
+
+def with_room(task: AnyTask) -> AnyTask:
+    """The task, which begins with as many workers as its range allows and, on this machine alone, cores are usable.
+
+    Raises BadInput if there are fewer cores than the fewest workers.
+    """
+    strategy = task.strategy
+    if strategy.between is None or not isinstance(task.engine, LocalEngine):
+        return task
+    cores = len(cores_here())
+    if cores < strategy.between.fewest:
+        raise BadInput(
+            f"strategy.workers is {strategy.between}, and {cores} core{'s are' if cores > 1 else ' is'} usable here; "
+            f"accepted: a range that begins with {cores} or fewer, or a number"
+        )
+    return replace(task, strategy=replace(strategy, workers=min(strategy.workers, max(cores, strategy.between.fewest))))

@@ -88,6 +88,13 @@ class FailureDetector:
         """Ranks of those that nobody waits for, as they do not train (yet)."""
         return {worker.rank for worker in self.workers.values() if worker.spare}
 
+    @property
+    def staying(self) -> int:
+        """The number of those that train, or will once they have come."""
+        gone = {lost.rank for lost in self.lost}
+        waiting = {rank for rank in self.unneeded if rank < self.world_size}
+        return sum(not worker.goodbye and rank not in gone | waiting for rank, worker in self.workers.items())
+
     def enlist(self, ranks: Collection[int]) -> None:
         """Let these, if they were spare, train from now on."""
         for rank in ranks:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from volary.run.verdict import Verdict
+from volary.session.values.worker_range import WorkerRange
 
 IDLE = "idle"
 WAITING = ("exchange", IDLE)  # phases in which a worker waits for others: for their values, for something to do
@@ -29,7 +30,8 @@ class Rules:
 
     suspect_after_s, give_up_after_s: of silence. startup_timeout_s: of the start. stuck_after_s: of a standstill that
     others wait for. own_loop: the loop is the user's. keeper_host: where servers keep the parameters, if they do.
-    spares: workers, the last ones, that wait for the place of a lost one.
+    spares: workers, the last ones, that wait for the place of a lost one. between: how few and how many there may be,
+    as they join and leave; None: as the session allows.
     """
 
     suspect_after_s: float
@@ -39,6 +41,7 @@ class Rules:
     own_loop: bool = False
     keeper_host: str = ""
     spares: int = 0
+    between: WorkerRange | None = None
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,8 @@ class Reader:
     def build(self, cls: type, node: Node, path: str) -> Any:
         """An object of the dataclass from the node's entries; a node of None has none."""
         given: dict[str, Node] = node.value or {}
+        if spread := getattr(cls, "spread", None):
+            given = spread(given)
         known, defaults = settings_of(cls), defaults_of(cls)
         faulty: set[str] = set()
         values: dict[str, Any] = {}

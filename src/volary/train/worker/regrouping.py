@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NOTHING = [-1, False]  # the newness of nothing
 SPARE = [-2, False]  # of what a worker has that has not trained: others go by theirs
-MAY_CHANGE = ("setting strategy.workers", "setting optimizer.lr")  # while a run trains
+MAY_CHANGE = ("setting strategy.workers", "setting strategy.between", "setting optimizer.lr")  # while a run trains
 
 
 @dataclass
@@ -140,7 +140,11 @@ class Regrouping:
             others = (one for one in members.ranks if one != first)
             members = replace(members, ranks=(first, *others))
         placed = self._placed(members, rank)
-        session = Session.read(placed.directory.session, [f"strategy.workers={len(members.ranks)}"])
+        now = [
+            f"strategy.workers={len(members.ranks)}",
+            "strategy.between=null",
+        ]  # whoever is lost, the others train on
+        session = Session.read(placed.directory.session, now)
         self._recorder.place = placed.place.rank
         if kept is not None:
             kept = kept.among(members.ranks)
