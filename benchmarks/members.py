@@ -2,6 +2,7 @@
 the batch gain that follow the speed of workers?
 
     python benchmarks/members.py [--quick] [--only NAME] [--json FILE]
+    python benchmarks/members.py --schedules N [--seed FIRST] [--json FILE]
 
 Four workers on this machine train two fully connected layers (137 thousand parameters), 32 samples each, with SGD.
 
@@ -14,10 +15,17 @@ Four workers on this machine train two fully connected layers (137 thousand para
 - `balance`, `balance-bound`: workers whose forward takes 1 ms for each sample, and one of them 3 ms. Measured are
   samples per second once shares have followed, with `strategy.balance=auto`: against equal shares, and against what
   these speeds come to if nothing but forward took time. 3 pairs, --quick one.
+
+With `--schedules N` it asks instead: do members that come and go at random break a promise? N runs of 10 strategies
+with `strategy.recover=memory` have workers join, leave, be killed and be stopped at random steps. Looked at is whether
+each ends, with a code that fits; that every sample of every epoch was learnt from once; and that nothing is left, no
+process, shared memory, temporary file or draft. The folder of a schedule that broke a promise stays below
+`member-schedules`, and the script ends with 1.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import signal
@@ -30,6 +38,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _in_lab import HERE
+from _member_schedules import play
 from _report import Options, Row, arguments, paired, report
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -51,10 +60,32 @@ run: {{name: it}}
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, ["recovery", "recovery-spare", "calm", "balance"])
+    options = arguments(__doc__, ["recovery", "recovery-spare", "calm", "balance"], _own_options)
+    if options.more.schedules:
+        rows = [_of_schedules(range(options.more.seed, options.more.seed + options.more.schedules))]
+        report(rows, options.json)
+        sys.exit(rows[0].value > 0)
     made = {"recovery": _recovery, "recovery-spare": _with_spare, "calm": _calm, "balance": _balance}
     rows = [row for name, make in made.items() if options.wants(name) for row in make(options)]
     report(rows, options.json)
+
+
+def _own_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--schedules", type=int, metavar="N", default=0, help="play N random schedules of members")
+    parser.add_argument("--seed", type=int, metavar="FIRST", default=0, help="the first of them")
+
+
+def _of_schedules(seeds: range) -> Row:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, by those below, too
+    folder, broken = Path("member-schedules"), 0
+    for seed in seeds:
+        played = play(seed, folder)
+        print(played, flush=True)
+        broken += bool(played.broken)
+    if not broken:
+        folder.rmdir()
+    share = broken / len(seeds)
+    return Row("schedules", broken, f"broken of {len(seeds)}", "the promise", 0, share, "at most 0.00", "lower")
 
 
 def _recovery(options: Options) -> list[Row]:

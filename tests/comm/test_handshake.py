@@ -21,6 +21,7 @@ from volary.comm.control.handshake import (
     ServerVerdict,
     Transcript,
     checked_key,
+    key_of,
 )
 from volary.errors import BadInput
 
@@ -315,3 +316,18 @@ def test_what_is_not_32_random_bytes_is_no_key(key: bytes) -> None:
 def test_32_random_bytes_are_a_key(random: object) -> None:
     key = random.randbytes(32)  # type: ignore[attr-defined]
     assert checked_key(key) == key
+
+
+def test_a_service_with_terms_is_proved_by_a_key_of_its_own_which_proves_nothing_else() -> None:
+    there = server()
+    key = key_of(KEY, "pulse/2 workers")
+    assert agree(client("pulse/2 workers", key=key), there) == ("now", "")
+    assert (there.service, there.terms) == ("pulse", "2 workers")
+    for wanted in ("pulse", "board", "pulse/3 workers", "board/2 workers", "pulse/"):
+        with pytest.raises(KeyRefused, match="not the run's key"):
+            agree(client(wanted, key=key), server())
+    with pytest.raises(KeyRefused, match="not the run's key"):
+        agree(client("pulse/2 workers"), server())
+    with pytest.raises(KeyRefused, match="no service"):
+        agree(client("other/2 workers", key=key_of(KEY, "other/2 workers")), server())
+    assert key_of(KEY, "pulse") == KEY

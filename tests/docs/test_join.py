@@ -1,4 +1,4 @@
-"""`volary join` and `leave` as the pages write them: they need a run that is under way."""
+"""`volary join`, `leave` and `invite` as the pages write them: they need a run that is under way."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ def test_workers_join_a_run_and_it_ends_with_them(command: str) -> None:
             run.process.terminate()
             assert run.ended().status == 130
             assert joining.ended().status == 0
+
+
+@pytest.mark.slow  # three processes
+def test_the_commands_that_invite_print_one_that_joins() -> None:
+    Path("session.yaml").write_text(starter())
+    with running(*VOLARY, "train", "session.yaml", *SERVED, *ENDLESS, name=RUN) as run:
+        run.wait_for_step(2)
+        for command in written("volary invite"):
+            with running(*VOLARY, *command.split()[1:], name=RUN) as inviting:
+                said = inviting.ended()
+            assert (said.status, said.out[:19]) == (0, "volary join volary:"), said.err
+        run.process.terminate()
+        assert run.ended().status == 130
 
 
 @pytest.mark.slow  # four processes

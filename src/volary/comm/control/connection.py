@@ -47,20 +47,20 @@ class Connection:
         attempt_id: str | None = None,
         timeout_s: float = 10.0,
         *,
-        handed_over: bool = False,
+        sealed: bool = False,
     ) -> Self:
         """Connect, prove the key to each other, and say `hello` to `service`. Returns when the server has agreed.
 
         attempt_id: refuse a server of any other restart attempt; None takes any. timeout_s: bound of all this together,
-        and of the time that a later send may stand still, until send_timeout_s is set. handed_over: the service is a
-        `Reception`, where all is encrypted. Tries again within it if the server lets go of us before judging (it does
-        under a flood). Raises KeyRefused, OtherAttempt, ConnectionLost, and NobodyThere among these.
+        and of the time that a later send may stand still, until send_timeout_s is set. sealed: all is encrypted, on
+        loopback, too; always with a `Reception`. Tries again within it if the server lets go of us before judging (it
+        does under a flood). Raises KeyRefused, OtherAttempt, ConnectionLost, and NobodyThere among these.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             sock, address = _connect(host, port, deadline)
             side = ClientSide(
-                key, service, attempt_id, sealed=handed_over or not stays_here(address)
+                key, service, attempt_id, sealed=sealed or not stays_here(address)
             )  # a nonce is for one attempt
             connection = cls(sock, f"{host}:{port}", timeout_s)
             try:

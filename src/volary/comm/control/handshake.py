@@ -12,6 +12,9 @@ way is refused by both. The server proves itself only to those who have proved t
 whether it has reached what it wanted. The secret is X25519's (RFC 7748), made for one connection and forgotten: the
 keys of the two directions are made of it and of the run's key (HKDF, RFC 5869), so that what was recorded cannot be
 opened by whoever learns the run's key later.
+
+Where the name of a service has terms, "invitation/2 workers" say, all this is done with a key that is made of the run's
+key and of that name: who is given it proves these terms, and can do nothing else (`key_of`).
 """
 
 from __future__ import annotations
@@ -79,6 +82,12 @@ def checked_key(key: bytes) -> bytes:
     return key
 
 
+def key_of(key: bytes, service: str) -> bytes:
+    """The key that proves a service, whose name may have terms: as in "service/terms". key: the run's."""
+    _, _, terms = service.partition("/")
+    return hmac.digest(key, f"volary {VERSION} service:{service}".encode(), "sha256") if terms else key
+
+
 class Transcript(NamedTuple):
     """The messages of both sides, byte for byte, before anything is proved."""
 
@@ -127,13 +136,14 @@ class _Secret:
 
 
 class ServerSide:
-    """One connection's handshake as the server sees it: `receive` frames until `service` is set.
+    """One connection's handshake as the server sees it: `receive` frames until `service` is set, and its `terms`.
 
     sealed: encrypt, whether the client wants that or not.
     """
 
     def __init__(self, key: bytes, attempt_id: str, services: Container[str], sealed: bool) -> None:
         self.service: str | None = None  # set once the client has proved the key and asked for what there is
+        self.terms = ""  # of the service, which the client has proved
         self.sealed = sealed  # known once the client has opened the handshake
         self._key, self._attempt_id, self._services = key, attempt_id, services
         self._opening: Opening | None = None
@@ -156,6 +166,7 @@ class ServerSide:
             raise BadFrame(f"an opening of version {opening.version}; accepted: {VERSION}")
         _check(opening)
         self._opening, self._secret = opening, _Secret()
+        self._key = key_of(self._key, opening.service)
         self.sealed = self.sealed or opening.sealed
         nonce = secrets.token_bytes(NONCE_BYTES)
         frame = encode(Challenge(self._attempt_id, self.sealed, nonce, self._secret.share))
@@ -166,12 +177,13 @@ class ServerSide:
         if not hmac.compare_digest(proof, self._transcript.prove(self._key, "client")):
             return encode(ServerVerdict("key", b"")), "wrong proof of the key"
         refused = ""
+        service, _, terms = opening.service.partition("/")
         if opening.attempt_id not in (None, self._attempt_id):
             refused = "attempt"
-        elif opening.service not in self._services:
+        elif service not in self._services:
             refused = "service"
         else:
-            self.service = opening.service
+            self.service, self.terms = service, terms
         return encode(ServerVerdict(refused, self._transcript.prove(self._key, f"server {refused}"))), _REFUSALS[
             refused
         ]

@@ -254,7 +254,8 @@ class KeyedServer:
                 raise BadMessage("its hello is no mapping")
             del self._silent[peer.number]
             peer.opened = True
-            self._ask(peer, self._services[name].opened, peer.number, hello, now)
+            proved = {"terms": peer.side.terms} if peer.side.terms else {}
+            self._ask(peer, self._services[name].opened, peer.number, hello | proved, now)
 
     def _hand_over(self, peer: Peer, reception: Reception, hello: bytes) -> None:
         guest = peer.leave(hello)

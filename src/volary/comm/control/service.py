@@ -34,7 +34,7 @@ class Service(Protocol):
     """
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
-        """A client has proved the key and introduced itself."""
+        """A client has proved the key and introduced itself. hello: with "terms" of the service, if it proved some."""
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
         """A message came: plain values as msgpack has them, not yet judged."""

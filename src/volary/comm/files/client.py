@@ -66,7 +66,7 @@ class FileClient:
     ) -> Self:
         """Connect to the run at host:port. Raises VolaryError if nobody is there, or it is another run."""
         hello = msgspec.to_builtins(FilesHello(role, number))
-        connection = Connection.open(host, port, key, SERVICE, hello, attempt_id, timeout_s, handed_over=True)
+        connection = Connection.open(host, port, key, SERVICE, hello, attempt_id, timeout_s, sealed=True)
         connection.send_timeout_s = SEND_TIMEOUT_S
         try:
             return cls(connection)

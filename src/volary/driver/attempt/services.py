@@ -16,6 +16,7 @@ from volary.driver.attempt.members import TrainingMembers, too_many, why_not_mor
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.requests import pass_on, written_down
 from volary.driver.server_group import ServerGroup
+from volary.driver.servers.invited import InvitationService
 from volary.driver.servers.joining import JoinService
 from volary.driver.watching.failure_detector import FailureDetector
 from volary.run.checkpoints import Checkpoints
@@ -23,6 +24,7 @@ from volary.run.control.requests import LeaveRun, take
 from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.run.launch.invitation import SERVICE as INVITATION
 from volary.run.launch.meeting import Meeting
 
 
@@ -60,11 +62,13 @@ class AttemptServices:
             why = why_closed() or too_many(now, workers, watch.rules.between)
             return why or (why_not_more(directory, now, workers) if members else "")
 
+        door = JoinService(watch, closed, keepers.expect, spare=members is not None)
         services: dict[str, Service | Reception] = {
             SERVICE: self._files.reception,
             "pulse": self._hub,
             "board": Board(),
-            "door": JoinService(watch, closed, keepers.expect, spare=members is not None),
+            "door": door,
+            INVITATION: InvitationService(door, directory.key()),
         }
         services |= dict(keepers.services)
         self._server = KeyedServer(directory.key(), services, host, security=security)

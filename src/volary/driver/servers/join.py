@@ -37,7 +37,7 @@ def join(directory: RunDirectory, workers: int, overrides: Sequence[str] = ()) -
     and WorkerFailed or WorkerLost if one of them did not end well.
     """
     task = task_of(directory)
-    _refuse(directory, task.strategy)
+    require_joinable(directory, task.strategy)
     engine = _engine(directory, type(task), workers, overrides)
     engine.prepare(task.strategy.workers + workers)
     meeting = found(directory)
@@ -65,7 +65,8 @@ def _engine(directory: RunDirectory, kind: type[Task], workers: int, overrides: 
     return engine
 
 
-def _refuse(directory: RunDirectory, strategy: Strategy) -> None:
+def require_joinable(directory: RunDirectory, strategy: Strategy) -> None:
+    """Raise RunError if nobody can join the run."""
     with RunReader(directory) as reader:
         if reader.info().get("state") == "finished":
             raise RunError(f"{directory.path} is finished; there is nothing to join")

@@ -46,14 +46,17 @@ class JoinService:
             wish = msgspec.convert(hello, JoinRequest)
         except msgspec.ValidationError as error:
             raise BadMessage(str(error)) from None
-        if reason := self._why_closed(wish.workers):
-            yield peer, {"refused": reason}
-        else:
-            ranks = [self._watch.expect(spare=self._spare) for _ in range(wish.workers)]
-            for rank in ranks:
-                self._expect(rank)
-            yield peer, {"ranks": ranks}
+        yield peer, self.admitted(wish.workers)
         yield peer, CLOSE
+
+    def admitted(self, workers: int) -> dict[str, Any]:
+        """Give places to so many workers; their "ranks", or why there are none: "refused"."""
+        if reason := self._why_closed(workers):
+            return {"refused": reason}
+        ranks = [self._watch.expect(spare=self._spare) for _ in range(workers)]
+        for rank in ranks:
+            self._expect(rank)
+        return {"ranks": ranks}
 
     def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:
         """Refuse any message: the hello has said all. Raises BadMessage."""

@@ -63,8 +63,12 @@ def file_facts(program: str) -> Facts:
 
 
 def setting_facts(resolved: Mapping[str, object]) -> Facts:
-    """One fact for each setting of a resolved session, by dotted name."""
-    return {f"setting {name}": str(value) for name, value in resolved.items()}
+    """One fact for each setting of a resolved session, by dotted name.
+
+    Paths below the working directory are as seen from there: it may have another name on each machine.
+    """
+    here = f"{Path.cwd()}/"
+    return {f"setting {name}": str(value).replace(here, "") for name, value in resolved.items()}
 
 
 def shape_facts(module: nn.Module) -> Facts:
