@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def _places(invitation: Invitation, workers: int) -> tuple[list[int], bytes]:
             invitation.port,
             invitation.key,
             invitation.service,
-            {"workers": workers},
+            {"workers": workers, "host": socket.gethostname()},
             invitation.attempt_id,
             ANSWER_TIMEOUT_S,
             sealed=True,  # the run's key comes back

@@ -15,10 +15,11 @@ from volary.run.launch.invitation import MOST_WORKERS, Terms
 
 
 class InvitedHello(msgspec.Struct, forbid_unknown_fields=True):
-    """workers: how many places are asked for. terms: of the invitation, which the server has had proved."""
+    """workers: how many places are asked for. host: where. terms: the invitation's, which the server has had proved."""
 
     workers: Annotated[int, msgspec.Meta(ge=1, le=MOST_WORKERS)]
     terms: str
+    host: str = ""
 
 
 class InvitationService:
@@ -43,7 +44,7 @@ class InvitationService:
         if reason := terms.expired or self._is_used(terms, wish.workers):
             yield peer, {"refused": reason}
         else:
-            answer = self._door.admitted(wish.workers)
+            answer = self._door.admitted(wish.workers, wish.host)
             if "ranks" in answer:
                 self._used[terms.number] += wish.workers
                 answer["key"] = self._key

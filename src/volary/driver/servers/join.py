@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -86,7 +87,7 @@ def require_joinable(directory: RunDirectory, strategy: Strategy) -> None:
 
 def _places(directory: RunDirectory, meeting: Meeting, workers: int) -> list[int]:
     """Ask the run's server for places for so many workers; their ranks."""
-    hello = {"workers": workers}
+    hello = {"workers": workers, "host": socket.gethostname()}
     try:
         with Connection.open(
             meeting.host, meeting.port, directory.key(), "door", hello, meeting.attempt_id, ANSWER_TIMEOUT_S

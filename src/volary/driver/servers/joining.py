@@ -15,9 +15,10 @@ MOST_AT_ONCE = 1024
 
 
 class JoinRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """workers: how many places are asked for."""
+    """workers: how many places are asked for. host: where they are asked for."""
 
     workers: Annotated[int, msgspec.Meta(ge=1, le=MOST_AT_ONCE)]
+    host: str = ""
 
 
 class JoinService:
@@ -46,12 +47,12 @@ class JoinService:
             wish = msgspec.convert(hello, JoinRequest)
         except msgspec.ValidationError as error:
             raise BadMessage(str(error)) from None
-        yield peer, self.admitted(wish.workers)
+        yield peer, self.admitted(wish.workers, wish.host)
         yield peer, CLOSE
 
-    def admitted(self, workers: int) -> dict[str, Any]:
-        """Give places to so many workers; their "ranks", or why there are none: "refused"."""
-        if reason := self._why_closed(workers):
+    def admitted(self, workers: int, host: str) -> dict[str, Any]:
+        """Give places to so many workers of a host; their "ranks", or why there are none: "refused"."""
+        if reason := self._why_closed(workers) or self._watch.why_out(host):
             return {"refused": reason}
         ranks = [self._watch.expect(spare=self._spare) for _ in range(workers)]
         for rank in ranks:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from volary.driver.watching.stays import Stays
 from volary.driver.watching.waiting import STACK_WITHIN_S, is_mute, standing_still
 from volary.driver.watching.worker_status import (
     CARRYING,
@@ -48,6 +49,7 @@ class FailureDetector:
         self.workers = {rank: WorkerStatus(rank, spare=rank >= first_spare) for rank in range(world_size)}
         self._rank_of: dict[int, int] = {}
         self._suspected: dict[int, Trouble] = {}  # as they last were
+        self._stays = Stays()
         self._usual_wait = Usual()  # for how long all wait for each other, in a step
         self._clock = now
         self._watched_s = 0.0
@@ -118,6 +120,10 @@ class FailureDetector:
         self.workers = self.workers | {rank: WorkerStatus(rank, expected_at=self._watched_s, spare=spare)}
         return rank
 
+    def why_out(self, host: str) -> str:
+        """A sentence why nobody of `host` is let in, as who was did not stay; empty if they are."""
+        return self._stays.why_out(host, self._watched_s)
+
     def dismiss(self, rank: int) -> None:
         """Go on without a worker that is given up: nobody waits for it any more."""
         self.workers[rank].dismissed = True
@@ -135,6 +141,8 @@ class FailureDetector:
             return False
         if not worker.pid:
             worker.moved_at = self._watched_s
+            if rank >= self.world_size:
+                self._stays.came(rank, host, self._watched_s)
         worker.peer, worker.pid, worker.host = peer, pid, host
         worker.last_beat_at = self._watched_s
         self._rank_of[peer] = rank
@@ -160,6 +168,8 @@ class FailureDetector:
         if worker is None or worker.goodbye or worker.dismissed:
             return
         worker.on_beat(beat, self._watched_s)
+        if beat.bye and beat.leaving:
+            self._stays.went(worker.rank, self._watched_s)
 
     def left(self, peer: int) -> None:
         """A connection has ended; whoever is behind it may come back with another one."""
@@ -296,3 +306,4 @@ class FailureDetector:
     def _give_up(self, lost: LostWorker) -> None:
         if all(known.rank != lost.rank for known in self.lost):
             self.lost.append(lost)
+            self._stays.went(lost.rank, self._watched_s)
