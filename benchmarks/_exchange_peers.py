@@ -16,8 +16,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from _fsdp import shard_by_layer
+from _torch_pipeline import StagePeer
 from _tuned_ddp import FUSED, TUNED
 from volary.data.feed import Feed
+from volary.partition import ROOM as PARTITIONS
 
 if TYPE_CHECKING:
     from volary.session.spec import Session
@@ -68,6 +70,7 @@ class Setting:
     hook: Hook = lambda _module, _group: None
     warm_up: int = 2
     wrap: Wrap = _ddp
+    staged: bool = False  # a pipeline of all ranks, which learn from the same batches
 
 
 # by kind; without trials the first of each kind is taken
@@ -89,6 +92,7 @@ PEERS: dict[str, dict[str, Setting]] = {
             parallel=TUNED | {"bucket_cap_mb": ALL_MB}, hook=_powersgd, warm_up=POWERSGD_FROM + 2
         ),
     },
+    "pipelining": {"torch.distributed.pipelining, stages by count": Setting(staged=True)},
     "FSDP2": {"FSDP2 by layer": Setting(rule={}, wrap=_fsdp2)},
 }
 
@@ -97,7 +101,8 @@ def of_one_rank(session: Session, ranks: int) -> Session:
     """The session of one of so many ranks alone, with its share of each batch."""
     data, strategy = session.data, session.strategy
     share = data.batch_size // ranks
-    return replace(session, data=replace(data, batch_size=share), strategy=replace(strategy, workers=1))
+    alone = replace(strategy, workers=1, partition=PARTITIONS.load("data")())
+    return replace(session, data=replace(data, batch_size=share), strategy=alone)
 
 
 class Peers:
@@ -108,15 +113,18 @@ class Peers:
         self._group = distributed.new_group(backend="gloo")
         _groups.append(self._group)
 
-    def make(self, setting: Setting) -> Peer:
+    def make(self, setting: Setting) -> Peer | StagePeer:
         """The peer that is set so. A collective call."""
-        copied = deepcopy(self._module)
+        copied, batch_size = deepcopy(self._module), self._session.data.batch_size
+        if setting.staged:
+            feed = Feed(self._samples, batch_size * distributed.get_world_size(), seed=0)
+            return StagePeer(copied, deepcopy(copied), self._session.optimizer, feed, self._group)
         module = setting.wrap(setting, copied, self._group)
         optimizer = self._session.optimizer
         return Peer(
             module,
             torch.optim.SGD(module.parameters(), lr=optimizer.lr, momentum=optimizer.momentum, **setting.rule),
-            Feed(self._samples, self._session.data.batch_size, seed=distributed.get_rank()),
+            Feed(self._samples, batch_size, seed=distributed.get_rank()),
         )
 
 

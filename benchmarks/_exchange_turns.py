@@ -25,6 +25,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch e
 from _exchange_found import TURNS, Effort, Found, Turn
 from _exchange_peers import PEERS, Peer, Peers, of_one_rank
 from _in_lab import be_rank
+from _torch_pipeline import StagePeer
 from volary.comm.groups.group import Group, cut
 from volary.lab.network.links import HOST_DEVICE
 from volary.run.checkpoints import Checkpoints
@@ -159,7 +160,7 @@ class Ready:
     """A peer that has found its pace. step_s: of its last step, or of its turns where it had some."""
 
     name: str
-    peer: Peer
+    peer: Peer | StagePeer
     step_s: float
 
 

@@ -97,6 +97,11 @@ def many_gains(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(*[_Gain(values) for _ in range(GAINS)], nn.Linear(values, classes))
 
 
+def square_perceptron(width: int) -> nn.Module:
+    """Two fully connected layers: values (batch, width) to (batch, width)."""
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+
+
 def perceptron(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     """Values of any shape to (batch, classes), through one hidden layer."""
     inputs = math.prod(input_shape)

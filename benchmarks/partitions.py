@@ -3,7 +3,8 @@
     python benchmarks/partitions.py [--quick] [--only NAME] [--json FILE]
 
 Rows `tensor-bytes`, `hybrid-bytes` and `hybrid-memory` are in `_parts_bytes.py`, `partition-auto` and `predicted` in
-`_partition_choice.py`, `hybrid-100m`, `hybrid-1g`, `hybrid-1g-factors` and `hybrid-schemes` in `_hybrid_steps.py`.
+`_partition_choice.py`, `hybrid-100m`, `hybrid-1g`, `hybrid-1g-factors` and `hybrid-schemes` in `_hybrid_steps.py`,
+`pipeline-torch` and `pipeline-torch-gpt` in `_pipeline_steps.py`, `size-curve` in `_size_curve.py`.
 
 Rows `sharded3-...`: `partition: {name: sharded, level: 3}` on four workers, AlexNet-like (34 million parameters, P =
 137 MB, nearly all in two layers), 16 samples each, beside FSDP2 (`torch.distributed.fsdp.fully_shard` of each layer, on
@@ -28,6 +29,8 @@ import _hybrid_steps
 import _partition_choice
 import _parts_bytes
 import _pipeline_bubble
+import _pipeline_steps
+import _size_curve
 from _exchange_found import median
 from _exchange_steps import Question, answer, found_in
 from _memory_runs import PARAMETERS, Case, held_by_ours, held_by_peer
@@ -85,6 +88,8 @@ ROWS: dict[str, Callable[[Options], Row]] = {
     "sharded3-memory": _memory,
     "sharded3-1g": _step,
     "pipeline-bubble": _bubble,
+    **_pipeline_steps.ROWS,
+    **_size_curve.ROWS,
     **_partition_choice.ROWS,
 }
 
