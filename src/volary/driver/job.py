@@ -5,6 +5,7 @@ ARGUMENTS: changes of the run's settings. A job that the queue starts again cont
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +17,14 @@ from volary.driver.tasks.checks import check
 from volary.driver.tasks.task import task_of
 from volary.errors import Stopped, VolaryError, WorkerLost
 from volary.jobs.machinery import newest_attempt, note_refused
+from volary.jobs.ready_driver import wait_for_turn
 from volary.run.directory import RunDirectory
 from volary.session.script import Script
 
 
 def main() -> int:
-    """Drive the run; returns the exit code."""
+    """Drive the run, once it is its turn; returns the exit code."""
+    wait_for_turn()
     try:
         directory = RunDirectory.existing(sys.argv.pop(1))
         with _noted_if_refused(directory):
@@ -58,4 +61,6 @@ def _driven(directory: RunDirectory) -> Ending:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # at once: others wait for its cores, and all that it has started ends with it

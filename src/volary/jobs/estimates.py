@@ -13,6 +13,7 @@ from volary.jobs.memory import ESTIMATES, FILE, KnownMemory, session_key
 from volary.run.directory import RunDirectory
 from volary.run.machine.kept_figures import path_of
 
+CHECK = "from volary.run.launch.parent import die_with_parent as d; d(); from volary.cli import main; main()"
 LEAST_IMPORTANT = 19  # a dry run computes on what the runs leave of the cores
 
 
@@ -65,10 +66,11 @@ class MemoryEstimates:
 
     def _try(self, entry: QueueEntry) -> None:
         session = str(RunDirectory(entry.run).session)
-        variables = dict(self._environment(entry.run) or os.environ) | {"OMP_NUM_THREADS": "1"}
+        ours = {"OMP_NUM_THREADS": "1", "VOLARY_DRIVER": str(os.getpid())}
+        variables = dict(self._environment(entry.run) or os.environ) | ours
         with suppress(OSError):  # its folder has gone: its driver will say so
             self._trial = subprocess.Popen(
-                [entry.python, "-m", "volary", "check", session, "run.name=null", *entry.overrides],
+                [entry.python, "-c", CHECK, "check", session, "run.name=null", *entry.overrides],
                 cwd=entry.folder,
                 env=variables,
                 stdin=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from volary.jobs.machines.notices import NoticeFolder
 from volary.jobs.machines.shares import Notice, beside, notice_of
 from volary.jobs.machines.unqueued import cores_outside
 from volary.jobs.memory import keep_bytes, known_bytes
+from volary.jobs.ready_driver import ReadyDriver
 from volary.jobs.runner import How, Moment
 from volary.jobs.settings import queue_settings
 from volary.jobs.table import QueueTable
@@ -73,10 +74,12 @@ class RunMachinery:
         self._children: list[subprocess.Popen[bytes]] = []
         self._estimates: dict[str, tuple[float, float | None]] = {}  # by run: when it was made, and the end
         self._memory = MemoryEstimates(table.environment)
+        self._ready: ReadyDriver | None = None
 
     def close(self) -> None:
         """End what it does beside the runs."""
         self._memory.close()
+        self.expect(None)
 
     def moment(self) -> Moment:
         return moment_here()
@@ -154,31 +157,47 @@ class RunMachinery:
     def attempt(self, entry: QueueEntry) -> int:
         return newest_attempt(RunDirectory(entry.run))
 
+    def expect(self, entry: QueueEntry | None) -> None:
+        if self._ready is not None and (entry is None or not self._ready.is_for(entry)):
+            self._ready.close()
+            self._ready = None
+        if self._ready is None and entry is not None:
+            with suppress(OSError):  # when it is its turn that is said
+                log = RunDirectory(entry.run).logs / "job.log"
+                self._ready = ReadyDriver(entry, _command(entry), self._variables(entry), log)
+
     def start(self, entry: QueueEntry) -> int:
         directory, given = RunDirectory(entry.run), entry.given
         assert given is not None
-        ours = {QUEUED_RUN: entry.run, VISIBLE: ",".join(map(str, given.gpus)), **BY_BUS}
-        variables = (self._table.environment(entry.run) or dict(os.environ)) | ours
+        gpus = {VISIBLE: ",".join(map(str, given.gpus)), **BY_BUS}
         try:
-            with (
-                RunLock(_lock(directory)) as lock,
-                (directory.logs / "job.log").open("ab") as log,
-                on_cores(cores_here() if given.host else given.cores),
-            ):
-                child = subprocess.Popen(
-                    [entry.python, *DRIVER, entry.run, *entry.overrides],
-                    cwd=entry.folder,
-                    env=variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[lock.descriptor],
-                    start_new_session=True,
-                )
+            with RunLock(_lock(directory)) as lock:
+                if (ready := self._ready) is not None and ready.is_for(entry):
+                    self._ready = None
+                    if ready.start(given, gpus, lock.descriptor):
+                        self._children.append(ready.process)
+                        return ready.process.pid
+                with (
+                    (directory.logs / "job.log").open("ab") as log,
+                    on_cores(cores_here() if given.host else given.cores),
+                ):
+                    child = subprocess.Popen(
+                        _command(entry),
+                        cwd=entry.folder,
+                        env=self._variables(entry) | gpus,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[lock.descriptor],
+                        start_new_session=True,
+                    )
         except OSError as error:
             raise VolaryError(f"its driver could not be started: {error.strerror}: {error.filename}") from None
         self._children.append(child)
         return child.pid
+
+    def _variables(self, entry: QueueEntry) -> dict[str, str]:
+        return (self._table.environment(entry.run) or dict(os.environ)) | {QUEUED_RUN: entry.run}
 
     def used_bytes(self, entry: QueueEntry) -> int:
         here = entry.pid and not (entry.given and entry.given.host)  # elsewhere its workers are not seen
@@ -249,6 +268,10 @@ def _tell(directory: RunDirectory, write: Callable[[Journal], None]) -> None:
     with suppress(VolaryError), closing(Journal(directory.database)) as journal:  # what cannot be written is left
         journal.continue_attempt()
         write(journal)
+
+
+def _command(entry: QueueEntry) -> list[str]:
+    return [entry.python, *DRIVER, entry.run, *entry.overrides]
 
 
 def _lock(directory: RunDirectory) -> Path:

@@ -57,6 +57,10 @@ class Machinery(Protocol):
         """The capacity of the machine. entries: of the queue, which are not strangers."""
         ...
 
+    def expect(self, entry: QueueEntry | None) -> None:
+        """This run starts next, as it seems, and its driver may get ready; None: there is none."""
+        ...
+
     def learnt(self, entries: Sequence[QueueEntry]) -> Mapping[str, tuple[int, MemoryFrom]]:
         """The bytes that waiting runs are known to take by now, and how that is known, by run, where that is news."""
         ...
@@ -138,9 +142,14 @@ class QueueRunner:
                 self._note(f"{run} {why}")
         for entry in decided.start:
             self._start(entry, moment)
-        for entry in self._table.entries():
+        entries = self._table.entries()
+        for entry in entries:
             if entry.state == "stopping":
                 self._machinery.ask_to_stop(entry)
+        open_ = {*unfinished, *(one.run for one in entries)}
+        able = [one for one in entries if one.state == "waiting" and not one.held and not open_.intersection(one.after)]
+        underway = any(one.state != "waiting" for one in entries)
+        self._machinery.expect(min(able, key=lambda one: one.order, default=None) if underway else None)
 
     def _look_at(self, entry: QueueEntry, moment: Moment) -> None:
         if entry.state == "waiting":
