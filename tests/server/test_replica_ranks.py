@@ -95,6 +95,8 @@ def test_a_rank_that_is_asked_to_go_means_the_run():
     ranks.say(1, Leave())
     ranks.say(0, Ask())
     assert not ranks.heard(0, Learn)
+    ((_, said),) = ranks.play.said("warning")
+    assert said["text"].startswith("a worker was asked to leave, and others hold its replica with it: the run ends")
 
 
 def test_parts_of_a_checkpoint_are_those_of_all_ranks():

@@ -45,6 +45,12 @@ _OF_ONE = (Ask, Computed, Done)  # what a worker says of its own work
 LEAVE_S = 5.0  # that workers have to go, once the run is over, before the servers are told
 
 
+_NOT_ALONE = (
+    "a worker was asked to leave, and others hold its replica with it: the run ends after its update, with a "
+    "checkpoint; resume it with fewer replicas"
+)
+
+
 class Roster:
     """The service "roster" of a run's server (see volary.comm.control.service).
 
@@ -199,6 +205,8 @@ class Roster:
                 member.ask(now)
             case Leave() if not self._model.elastic or self._settings.each > 1:
                 # one worker is asked to go: the run is meant, which needs each of them, or each that holds a replica
+                if self._model.elastic and not self._attendance.stopping:
+                    self._outgoing.record("warning", None, {"step": self._attendance.steps, "text": _NOT_ALONE})
                 self._attendance.stopping = True
             case Leave():
                 self._outgoing.dismiss(member.peer, End("it wanted to leave"))
