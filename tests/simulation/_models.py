@@ -112,7 +112,7 @@ def portions(random: Random) -> tuple[Case, Keeps]:
     def keeps(run: Run) -> None:
         promise.updates_are_of_whole_batches(run.history, run.samples, run.batch_size)
         promise.reads_see_all_before(run.history)
-        promise.dropped_are_counted(run.history)
+        promise.dropped_are_counted(run.history, of_gone=True)
         _is_clipped(run)
 
     return Case(model=model, befall=_deadly, replicas=random.choice((1, 2)), **_clips(random, 0.25)), keeps
