@@ -112,7 +112,7 @@ def answer(words: Sequence[str]) -> Any:
 
 def look(path: Path, target: str) -> Any:
     """What `volary data look` finds at the path, as JSON has it. Raises BadInput with what it says otherwise."""
-    return answer(["data", "look", str(path), "--target", target, "--json"])
+    return answer(["data", "look", str(path), f"--target={target}", "--json"])
 
 
 def _submit(words: Sequence[str]) -> Path:
