@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from page._asking import served
+from page.conftest import AT_MOST_MS
 from page.test_accessible import AXE, VIOLATIONS
 from page.test_making import STARTER, photos
 
@@ -75,7 +76,8 @@ def test_the_form_and_its_yaml_are_one_session_and_a_mistake_in_either_is_told_a
     looked_at(page, "form")
 
 
-@pytest.mark.slow  # a run, and five processes that import torch
+@pytest.mark.slow  # a run, and four processes that import torch
+@pytest.mark.timeout(1200)
 def test_from_a_folder_of_images_to_a_prediction_and_the_model_without_a_terminal(own, page, home, tmp_path):
     from playwright.sync_api import expect
 
@@ -90,13 +92,13 @@ def test_from_a_folder_of_images_to_a_prediction_and_the_model_without_a_termina
 
     page.get_by_label("epochs", exact=True).fill("none")
     page.get_by_role("alert").get_by_text("accepted: a number").wait_for()
-    page.get_by_label("epochs", exact=True).fill("15")
-    expect(page.get_by_label("the same as YAML")).to_have_value(re.compile("epochs: 15"))
+    page.get_by_label("epochs", exact=True).fill("4")
+    expect(page.get_by_label("the same as YAML")).to_have_value(re.compile("epochs: 4"))
     looked_at(page, "2-session")
     page.get_by_role("button", name="Submit to the queue").click()
 
-    page.get_by_role("heading", level=1, name="finished").wait_for()
-    assert "epochs: 15" in (home / "colours.yaml").read_text()
+    page.get_by_role("heading", level=1, name="finished").wait_for(timeout=3 * AT_MOST_MS)
+    assert "epochs: 4" in (home / "colours.yaml").read_text()
     card = page.locator("[data-card=predict]")
     card.scroll_into_view_if_needed()
     dropped = base64.b64encode((folder / "red" / "3.png").read_bytes()).decode()
@@ -111,9 +113,6 @@ def test_from_a_folder_of_images_to_a_prediction_and_the_model_without_a_termina
         page.get_by_role("button", name="Weights (.safetensors)").click()
     assert taken.value.suggested_filename == "cifar10_quick-colours-1.safetensors"
     assert load_file(taken.value.path())["conv1.weight"].shape == (32, 3, 5, 5)
-    with page.expect_download() as taken:
-        page.get_by_role("button", name="Network for PyTorch (.pt2)").click()
-    assert Path(taken.value.path()).stat().st_size > 10_000
 
 
 @pytest.mark.slow  # a look
