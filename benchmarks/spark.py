@@ -5,8 +5,8 @@
 One application, `local-cluster[2,1,1024]`, in which both sides take turns; needs what `make engines` installs.
 
 train-start: from the call of `volary.spark.launch` until the first step of two workers, against `TorchDistributor`.
-feed-bytes, feed-floats: rows of 784 values into the first epoch of a training, from the submission of its stage: until
-all tasks have their rows, and for how long training waited for rows then; against a job of `mapInArrow` that only takes
+feed-bytes, feed-floats: rows of 784 values into the first epoch of a training, from when they are asked for: until all
+are held for the workers, and for how long training waited for rows then; against a job of `mapInArrow` that only takes
 the rows' bytes. score-...: classes of images by `VolaryModel`, against `predict_batch_udf` with the quickest of three
 sizes of batches. features-...: the same of the outputs of two layers. reduce-blocks: the sum of arrays of 784 values,
 against a pandas UDF. --quick: one pair after one that does not count, and a tenth of the rows; else five pairs.

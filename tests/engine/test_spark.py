@@ -105,7 +105,7 @@ def test_a_cluster_without_barriers_is_refused_by_its_version():
 
 def order(version: str) -> str:
     """What a task of a driver with this version is told."""
-    return TaskOrder(version=version, command=[], python="", folder="", variables={}, log="", asked_at=0.0).words()
+    return TaskOrder(version=version, command=[], python="", folder="", variables={}, log="").words()
 
 
 def test_an_executor_with_another_version_or_without_volary_is_named_with_what_it_should_have(monkeypatch):

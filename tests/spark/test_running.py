@@ -52,8 +52,13 @@ if __name__ == "__main__":
     builder = SparkSession.builder.master("local[3]").config(map=settings)
     spark = builder.getOrCreate()
     said = {}
+    few = [([0.0] * 4, 1)] * 4
+    frames = {"inputs": "image", "targets": "label"}
+    sound, nulls = (spark.createDataFrame(rows, "image array<float>, label int") for rows in (few, [*few, (None, 1)]))
     for name, overrides, frames in (
         ("slots", ["strategy.workers=4"], {}),
+        ("slots of rows", ["strategy.workers=4"], frames | {"data": sound}),
+        ("null", [], frames | {"data": nulls}),
         ("column", [], {"data": spark.range(9), "inputs": "x", "targets": "id"}),
         ("empty", [], {"data": spark.range(0), "inputs": "id", "targets": "id"}),
     ):
@@ -86,6 +91,8 @@ def test_rows_of_a_frame_train_to_the_weights_of_the_same_session_from_files_and
     Path("session.yaml").write_text(SESSION)
     said = said_by(PROGRAM)
     assert said["slots"] == "engine: 4 workers take 4 slots for tasks, and the cluster has 3"
+    assert said["slots of rows"] == said["slots"]
+    assert said["null"] == "data: column 'image' has 1 nulls in a batch; accepted: none (df.dropna)"
     assert said["column"] == "data has no column 'x'; accepted: id"
     assert said["empty"] == "data is empty; accepted: a frame with rows"
     assert said["runs"] == []

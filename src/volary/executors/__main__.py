@@ -17,12 +17,14 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from volary.errors import BadInput
-from volary.executors.application import attached
-from volary.executors.frame import HandedFrames, in_tasks
-from volary.executors.stage import CONNECT, KEY, StageSettings, cause, lacks, scratch
+from volary.executors.application import attached, resources
+from volary.executors.feeding import fed
+from volary.executors.frame import HandedFrames
+from volary.executors.stage import CONNECT, FED, KEY, StageSettings, cause, lacks, scratch
 from volary.executors.task import TaskOrder, task
 from volary.run.machine.descendants import below, end
 
@@ -106,15 +108,7 @@ def _leave(spark: Any, settings: StageSettings) -> None:
 
 
 def _has(spark: Any, settings: StageSettings) -> dict[str, Any]:
-    slots = None
-    if not settings.master.startswith(CONNECT):
-        context = spark.sparkContext._jsc.sc()
-        slots = context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile())
-    return {
-        "version": spark.version,
-        "slots": slots,
-        "dynamic": spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true",
-    }
+    return resources(spark, connect=settings.master.startswith(CONNECT))
 
 
 def _run(spark: Any, settings: StageSettings, command: Sequence[str]) -> int:
@@ -125,17 +119,27 @@ def _run(spark: Any, settings: StageSettings, command: Sequence[str]) -> int:
     spark.addTag(tag)
     try:
         frames = HandedFrames.found()
-        if frames is None:
-            rows = spark.range(0, settings.count, 1, settings.count)
-        else:
-            rows = in_tasks(spark, frames, settings.count)
-            os.environ[KEY] = secrets.token_hex(32)
-        stage = rows.mapInArrow(task(TaskOrder.of(settings, command).words()), "status long", barrier=True)
+        rows = "" if frames is None else json.dumps(_rows(spark, frames, settings.count))
+        order = TaskOrder.of(settings, command, rows).words()
+        numbers = spark.range(0, settings.count, 1, settings.count)
+        stage = numbers.mapInArrow(task(order), "status long", barrier=True)
         return int(any(row["status"] for row in stage.collect()))
     except BaseException:  # this process is asked to end, say; an application of its own ends with it
         with suppress(Exception):  # what is to be cancelled may have ended
             spark.interruptTag(tag)
         raise
+
+
+def _rows(spark: Any, frames: HandedFrames, workers: int) -> dict[str, Any]:
+    """The rows as they were taken before the run; they went with their workers if it is resumed: take them anew."""
+    file = Path(os.environ[FED])
+    if file.is_file():
+        rows: dict[str, Any] = json.loads(file.read_text())
+        file.unlink()
+    else:
+        rows = fed(spark, frames, workers)
+    os.environ[KEY] = rows.pop("key")
+    return rows
 
 
 if __name__ == "__main__":

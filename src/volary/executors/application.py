@@ -26,6 +26,19 @@ def attached() -> Any:
     raise BadInput("no program with an application of Spark has started this; accepted: volary.spark.train(spark, ...)")
 
 
+def resources(spark: Any, *, connect: bool) -> dict[str, Any]:
+    """The application's version, slots for tasks (None: a Connect server does not say), and whether these change."""
+    slots = None
+    if not connect:
+        context = spark.sparkContext._jsc.sc()
+        slots = context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile())
+    return {
+        "version": spark.version,
+        "slots": slots,
+        "dynamic": spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true",
+    }
+
+
 def _of_gateway(sql: Any) -> Any:
     """The session of the program whose JVM it is."""
     core = import_module("pyspark")

@@ -122,8 +122,11 @@ def _bytes(column: Any, name: str, size: int) -> NDArray[np.uint8]:
     sizes = compute.binary_length(column).to_numpy(zero_copy_only=False)
     if (sizes != size).any():
         raise BadInput(f"column {name!r} has {sizes[sizes != size][0]} bytes in a row, and its shape {size} values")
-    joined = b"".join(column.to_pylist())
-    return np.frombuffer(joined, dtype=np.uint8).reshape(len(column), size)
+    arrow: Any = import_module("pyarrow")
+    _, offsets, values = column.cast(arrow.large_binary()).buffers()
+    first = np.frombuffer(offsets, np.int64)[column.offset] if len(column) else 0
+    joined = np.frombuffer(values or b"", np.uint8)[first : first + len(column) * size]
+    return joined.reshape(len(column), size)
 
 
 def _reshaped(inputs: NDArray[Any], layout: ColumnLayout) -> NDArray[Any]:

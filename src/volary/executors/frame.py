@@ -1,10 +1,11 @@
-"""The frames of a run: handed to the tasks of its stage, which hold their rows and serve them to the workers."""
+"""The frames of a run, and their rows, which processes on the executors hold and serve to the workers."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 from volary.comm.control.service import Replies
 from volary.errors import BadInput
 from volary.executors.arrays import ColumnLayout, arrays_of
-from volary.executors.ledger import BLOCK, RowBlock, add_blocks
+from volary.executors.ledger import RowBlock, add_rows
 from volary.executors.row_store import KEEP_BYTES, RowStore
 from volary.executors.stage import FRAME
 
 SERVICE = "rows"
-POSITION, _SPLIT = "volary_position", "volary_split"
+POSITION = "volary_position"
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class HandedFrames:
     """Training and validation data, as global temporary views; a run may have no validation data.
 
     rows: how many each has. classes: how many targets tell apart; None: they are no whole numbers. keep_bytes: of the
-    rows of a task that stay in its memory.
+    rows that stay in memory for each worker.
     """
 
     train: str
@@ -65,76 +66,63 @@ def positioned(spark: Any, view: str, layout: ColumnLayout) -> Any:
     return spark.table(f"global_temp.{view}").select(*columns, position)
 
 
-def in_tasks(spark: Any, frames: HandedFrames, tasks: int) -> Any:
-    """Rows of both frames with their positions, in blocks of neighbours over so many tasks, in their order in each."""
-    functions = import_module("pyspark.sql.functions")
-    parts = [
-        positioned(spark, view, frames.layout).withColumn(_SPLIT, functions.lit(split))
-        for split, view in enumerate((frames.train, frames.test))
-        if view is not None
-    ]
-    rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    block = functions.expr(f"{POSITION} div {BLOCK}")
-    return rows.repartition(tasks, functions.col(_SPLIT), block).sortWithinPartitions(_SPLIT, POSITION)
-
-
 class HeldRows:
-    """The rows that a task has of both frames, as a service of a keyed server: answers which are asked for.
+    """Rows that a process holds, as a service of a keyed server: it answers those that are asked for.
 
-    batches: Arrow's, as `in_tasks` gives them. keep_bytes: as of `RowStore`. Raises BadInput for values that do not fit
-    the layout, or each other.
+    batches: Arrow's, as `positioned` gives them. keep_bytes: as of `RowStore`. Who opens a connection with the hello
+    `{"claims": True}` needs the rows; once all such connections are closed, `over` is set. Raises BadInput for values
+    that do not fit the layout, or each other.
     """
 
     def __init__(self, batches: Iterable[Any], layout: ColumnLayout, keep_bytes: int = KEEP_BYTES) -> None:
-        self._record: np.dtype[Any] | None = None
-        self._blocks: tuple[list[RowBlock], list[RowBlock]] = ([], [])
+        self.over = threading.Event()
+        self._claims: set[int] = set()
+        self._like: list[list[Any]] | None = None
+        self._blocks: list[RowBlock] = []
         self._count = 0
-        store = RowStore(keep_bytes)
+        self._store = RowStore(keep_bytes)
         for batch in batches:
             if batch.num_rows:
-                store.append(self._taken(batch, layout))
-        self._rows = store.rows(self._record or np.dtype([]))
+                self._take(batch, layout)
+        self._store.close()
 
-    def _taken(self, batch: Any, layout: ColumnLayout) -> NDArray[Any]:
-        """The rows (n,) of a batch, of which the ledger's blocks are kept."""
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether somebody needs the rows now."""
+        return bool(self._claims)
+
+    def _take(self, batch: Any, layout: ColumnLayout) -> None:
         inputs, targets = arrays_of(batch, layout)
-        record = np.dtype([(name, v.dtype, v.shape[1:]) for name, v in (("inputs", inputs), ("targets", targets))])
-        if self._record is not None and record != self._record:
-            shapes = [
-                ", ".join(f"{name} {of[name].shape}" for name in record.names or ()) for of in (self._record, record)
-            ]
+        like = [[str(one.dtype), list(one.shape[1:])] for one in (inputs, targets)]
+        if self._like is not None and like != self._like:
+            shapes = [f"inputs {tuple(one[0][1])}, targets {tuple(one[1][1])}" for one in (self._like, like)]
             raise BadInput(f"rows have {shapes[0]} and {shapes[1]}; accepted: arrays of one size")
-        self._record = record
-        splits = batch.column(_SPLIT).to_numpy(zero_copy_only=False)
-        positions = batch.column(POSITION).to_numpy(zero_copy_only=False)
-        for split, blocks in enumerate(self._blocks):
-            mine = np.flatnonzero(splits == split)  # neighbours, as rows are sorted
-            if len(mine):
-                add_blocks(blocks, positions[mine], self._count + int(mine[0]))
-        rows = np.empty(len(inputs), record)
-        rows["inputs"], rows["targets"] = inputs, targets
-        self._count += len(rows)
-        return rows
+        self._like = like
+        add_rows(self._blocks, batch.column(POSITION).to_numpy(zero_copy_only=False), self._count)
+        self._store.append(inputs, targets)
+        self._count += len(inputs)
 
-    def announcement(self, host: str, port: int, attempt: int) -> dict[str, Any]:
-        """The announcement for all workers: where the rows are served, which they are, and what they are like."""
-        fields = [] if self._record is None else [self._record[name] for name in self._record.names or ()]
-        return {
-            "host": host,
-            "port": port,
-            "attempt": attempt,
-            "blocks": self._blocks,
-            "like": [[str(one.base), list(one.shape)] for one in fields] or None,
-        }
+    def announcement(self, split: int) -> dict[str, Any]:
+        """The announcement for all workers: which rows of the frame `split` these are, and what they are like."""
+        return {"blocks": [self._blocks if number == split else [] for number in range(2)], "like": self._like}
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
+        if hello.get("claims"):
+            self._claims.add(peer)
         return ()
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
-        rows = self._rows[np.frombuffer(message["places"], dtype=np.int64)]
-        return [(peer, {name: rows[name].tobytes() for name in ("inputs", "targets")})]
+        inputs, targets = self._store.take(np.frombuffer(message["places"], dtype=np.int64))
+        return [(peer, {"inputs": inputs.tobytes(), "targets": targets.tobytes()})]
 
     def closed(self, peer: int, now: float) -> Replies:
+        if peer in self._claims:
+            self._claims.remove(peer)
+            if not self._claims:
+                self.over.set()
         return ()
 
     def tick(self, now: float) -> Replies:

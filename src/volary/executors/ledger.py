@@ -1,7 +1,7 @@
-"""Which rows of a frame each task has: every row once, whatever Spark tried again. No input or output here.
+"""Which rows of a frame are held where: every row once, whatever Spark tried again. No input or output here.
 
-A row's position is its partition of the frame and its offset there. Rows travel to tasks in blocks of neighbours, and a
-row's number, by which training asks for it, is its place in the order of positions: the order of the frame.
+A row's position is its partition of the frame and its offset there. A partition is held by one process, and a row's
+number, by which training asks for it, is its place in the order of positions: the order of the frame.
 """
 
 from __future__ import annotations
@@ -13,47 +13,40 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK = 1024  # rows that a task has together, but for a partition's last ones
-
 
 class RowBlock(NamedTuple):
-    """Neighbouring rows of a partition: those from `number * BLOCK` on. start: the first one's place in its task."""
+    """Neighbouring rows of a partition: those from the offset `first` on. start: the first one's place where it is."""
 
     partition: int
-    number: int
+    first: int
     rows: int
     start: int
 
 
 @dataclass(frozen=True)
 class Announcement:
-    """The rows that the task with a number (`owner`) has, as of its `attempt`."""
+    """The rows that the process with a number (`owner`) holds."""
 
     owner: int
-    attempt: int
     blocks: Sequence[RowBlock]
 
 
 class Located(NamedTuple):
-    """Where rows are: the tasks that have them, and their places there; both (n,) int64."""
+    """Where rows are: the processes that hold them, and their places there; both (n,) int64."""
 
     owners: NDArray[np.int64]
     places: NDArray[np.int64]
 
 
 class Ledger:
-    """Rows by their number, as tasks have announced them; of a task that was tried again its newest attempt counts.
+    """Rows by their number, as the tasks whose results Spark has taken announced them.
 
     rows: as many as the frame had when they were counted. Raises ValueError if there are more or fewer, a row is there
     twice, or rows of a partition are missing before others of it.
     """
 
     def __init__(self, announced: Iterable[Announcement], rows: int) -> None:
-        newest: dict[int, Announcement] = {}
-        for one in announced:
-            if one.owner not in newest or newest[one.owner].attempt < one.attempt:
-                newest[one.owner] = one
-        held = sorted((block, one.owner) for one in newest.values() for block in one.blocks)
+        held = sorted((block, one.owner) for one in announced for block in one.blocks)
         _refuse_gaps([block for block, _ in held])
         sizes = [block.rows for block, _ in held]
         self._ends = np.cumsum(sizes, dtype=np.int64)
@@ -72,40 +65,28 @@ class Ledger:
         return Located(self._owners[block], self._starts[block] + numbers - self._firsts[block])
 
 
-def add_blocks(blocks: list[RowBlock], positions: NDArray[np.int64], start: int) -> None:
-    """Add rows with these sorted positions (n,): partition times 2**33 plus offset, as Spark has it.
+def add_rows(blocks: list[RowBlock], positions: NDArray[np.int64], start: int) -> None:
+    """Add rows with these positions (n,), partition times 2**33 plus offset, as Spark has it: a partition's in order.
 
-    They follow those of `blocks`, and may continue the last one. start: the first one's place in its task.
+    They follow those of `blocks`, and may continue the last one. start: the first one's place where it is.
     """
-    for block in _blocks_of(positions, start):
+    ends = [*np.flatnonzero(np.diff(positions) != 1) + 1, len(positions)]
+    for begin, end in zip([0, *ends], ends, strict=False):
+        partition, first = divmod(int(positions[begin]), 2**33)
         last = blocks[-1] if blocks else None
-        if last is not None and last[:2] == block[:2]:
-            blocks[-1] = last._replace(rows=last.rows + block.rows)
+        if last is not None and last.partition == partition and last.first + last.rows == first:
+            blocks[-1] = last._replace(rows=last.rows + int(end - begin))
         else:
-            blocks.append(block)
-
-
-def _blocks_of(positions: NDArray[np.int64], start: int) -> list[RowBlock]:
-    keys = positions // BLOCK
-    firsts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
-    ends = np.append(firsts[1:], len(positions))
-    per_partition = 2**33 // BLOCK
-    return [
-        RowBlock(*divmod(int(keys[first]), per_partition), int(end - first), start + int(first))
-        for first, end in zip(firsts, ends, strict=True)
-    ]
+            blocks.append(RowBlock(partition, first, int(end - begin), start + int(begin)))
 
 
 def _refuse_gaps(blocks: Sequence[RowBlock]) -> None:
-    before = None
+    partition, expected = -1, 0
     for block in blocks:
-        follows = before is not None and before.partition == block.partition
-        expected = before.number + 1 if before is not None and follows else 0
-        if block.number < expected:
-            raise ValueError(f"rows of partition {block.partition} from {block.number * BLOCK} on are there twice")
-        whole = before is None or not follows or before.rows == BLOCK
-        if block.number > expected or not whole:
-            raise ValueError(
-                f"partition {block.partition} has rows from {block.number * BLOCK} on and lacks earlier ones"
-            )
-        before = block
+        if block.partition != partition:
+            partition, expected = block.partition, 0
+        if block.first < expected:
+            raise ValueError(f"rows of partition {block.partition} from {block.first} on are there twice")
+        if block.first > expected:
+            raise ValueError(f"partition {block.partition} has rows from {block.first} on and lacks earlier ones")
+        expected = block.first + block.rows

@@ -15,6 +15,7 @@ GATEWAY = "PYSPARK_GATEWAY_PORT"  # of the JVM of a running program, in the envi
 CONNECT = "sc://"
 REMOTE = "SPARK_REMOTE"  # the address of a Connect server, as PySpark itself names the variable
 FRAME = "VOLARY_SPARK_FRAME"  # the variable that says which frames a run has
+FED = "VOLARY_SPARK_FED"  # the path of the file of which processes hold the frames' rows, and the key; read once
 KEY = "VOLARY_SPARK_KEY"  # of the connections between workers and tasks; drawn for one stage
 ROWS = "VOLARY_SPARK_ROWS"  # the path of the file of what all tasks have announced, once they have; of a worker
 _FEW_SLOTS = "the cluster has fewer slots for tasks than strategy.workers; accepted: more executors, or fewer workers"

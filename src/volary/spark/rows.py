@@ -1,14 +1,12 @@
-"""The rows of a frame as a worker's data set: asked for by their numbers, from the tasks that have them."""
+"""The rows of a frame as a worker's data set: asked for by their numbers, from the processes that hold them."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +30,6 @@ _PIECE_BYTES = 8 << 20  # asked for at once, of each task
 _ROW_BYTES = 12 << 20  # the most that a row may have: a message has a limit
 _AHEAD = 3  # batches
 _ANSWER_S = 120.0  # without a byte of an answer
-_LOOK_S = 0.02
 
 
 def open_rows(split: Split) -> Samples:
@@ -44,33 +41,18 @@ def open_rows(split: Split) -> Samples:
         if (frames := HandedFrames.found()) is not None:
             return FrameOutline(frames, _SPLITS.index(split))
         raise DataError("rows of a frame are there in runs of volary.spark.train(spark, session, data=...) alone")
-    began_s = time.perf_counter()
-    announced = _announced(Path(os.environ[ROWS]))
+    announced = json.loads(Path(os.environ[ROWS]).read_text())
     if refused := [one["refused"] for one in announced["tasks"] if "refused" in one]:
         raise DataError(f"data: {refused[0]}")
     number = _SPLITS.index(split)
     key = bytes.fromhex(os.environ[KEY])
     found = FrameRows(announced["tasks"], number, key, announced["rows"][number], announced["classes"])
-    found.handed_over = replace(found.handed_over, waited_s=time.perf_counter() - began_s)
+    found.handed_over = HandOver("Spark", len(found), announced["seconds"], announced["seconds"])
     if not len(found):
         what = "data is empty; accepted: a frame with rows"
         no_test = "there is no validation data; accepted: validation=..., or the setting evaluate.every=never"
         raise DataError(what if split == "train" else no_test)
     return found
-
-
-def _announced(file: Path) -> dict[str, Any]:
-    """Wait for the announcements of all tasks. Raises DataError if the task that this worker is below has ended.
-
-    Rows come as fast as the frame is computed, so that no time bounds it: the life of the stage does.
-    """
-    task = os.getppid()
-    while not file.exists():
-        if os.getppid() != task:
-            raise DataError("the task of Spark that hands over rows has ended")
-        time.sleep(_LOOK_S)
-    announced: dict[str, Any] = json.loads(file.read_text())
-    return announced
 
 
 class FrameOutline:
@@ -95,7 +77,7 @@ class FrameOutline:
 class FrameRows:
     """Samples by their number: the place of a row in the order of its frame.
 
-    announced: of all tasks, by their numbers. rows, classes: as `HandedFrames` has them, of this frame. Raises
+    announced: of all processes that hold rows. rows, classes: as `HandedFrames` has them, of this frame. Raises
     DataError if rows differ between tasks, and for rows that are there twice or are missing.
     """
 
@@ -113,7 +95,7 @@ class FrameRows:
         try:
             self._ledger = Ledger(
                 (
-                    Announcement(owner, one["attempt"], [RowBlock(*block) for block in one["blocks"][split]])
+                    Announcement(owner, [RowBlock(*block) for block in one["blocks"][split]])
                     for owner, one in enumerate(announced)
                 ),
                 rows,
@@ -122,7 +104,7 @@ class FrameRows:
             raise DataError(f"data: {error}; accepted: a frame that gives the same rows each time") from None
         self.classes = classes
         self._where = [(str(one["host"]), int(one["port"])) for one in announced]
-        self.handed_over = HandOver("Spark", rows, max(one.get("seconds", 0.0) for one in announced), 0.0)
+        self.handed_over: HandOver | None = None
         self._key = key
         self._connections: dict[int, Connection] = {}
         self._thread = ThreadPoolExecutor(1, "rows")  # the one that uses the connections
@@ -196,7 +178,9 @@ class FrameRows:
             answer: dict[str, Any] = self._connections[owner].receive(_ANSWER_S)
         except TimeoutError:
             host, _ = self._where[owner]
-            raise ConnectionLost(f"task {owner} of Spark, on {host}, has sent no rows for {_ANSWER_S:g} s") from None
+            raise ConnectionLost(
+                f"the process on {host} that holds rows of the frame has sent none for {_ANSWER_S:g} s"
+            ) from None
         return answer
 
 

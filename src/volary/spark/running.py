@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import volary.api as api
-from volary.errors import BadInput
+from volary.errors import BadInput, VolaryError
+from volary.executors.application import resources
 from volary.executors.arrays import ColumnLayout, layout_of
+from volary.executors.feeding import fed, release
 from volary.executors.frame import HandedFrames, positioned
 from volary.executors.row_store import KEEP_BYTES
-from volary.executors.stage import CONNECT, FRAME, GATEWAY, REMOTE
+from volary.executors.stage import CONNECT, FED, FRAME, GATEWAY, REMOTE, cause, lacks
 from volary.session.spec import Session
 
 SOURCE, BY_JOBS = "volary.spark.rows:open_rows", "volary.spark.rows_by_jobs:open_rows"
 _SECRET = "PYSPARK_GATEWAY_SECRET"  # the name of the variable beside GATEWAY
+_REPLACED_S, _LOOK_S = 60.0, 0.2  # in which Spark replaces an executor that was lost while rows were taken
 AS_ARRAYS = {"vector": "array<double>"}  # of types that become another before they are handed over
 
 
@@ -29,8 +35,8 @@ class FrameSettings(TypedDict, total=False):
 
     data: a DataFrame of training data. validation: one with the same columns; none: evaluate.every=never. inputs: a
     column of arrays, of vectors of pyspark.ml, or of bytes; or columns of numbers. targets: the column to predict.
-    shape: of one input, as (1, 28, 28); default: as the column has it. keep_mib: of its rows each task keeps in memory,
-    and the rest in a file; default: 256.
+    shape: of one input, as (1, 28, 28); default: as the column has it. keep_mib: of the rows so many stay in memory for
+    each worker, and the rest is in files; default: 256.
     """
 
     data: Any
@@ -54,19 +60,23 @@ def train(
 
     session: or a file of one, with `overrides` as `volary train` takes them. Its engine is `spark`, with `pin` and
     `max_restarts` of the one that it names. show: progress. frames: those of `FrameSettings`, in place of the source
-    that the session names; the tasks hold their rows in memory. Raises as `volary.Session.train` does, and BadInput
-    before anything starts if the application has too few slots for tasks, or a column is not what it should be.
+    that the session names; processes on the executors hold their rows. Raises as `volary.Session.train` does, and
+    BadInput before a worker starts if the application has too few slots for tasks, or a column is not as it should be.
     """
     given = session if isinstance(session, Session) else Session.read(session, overrides)
     if isinstance(session, Session) and overrides:
         raise BadInput("overrides are for a session file; accepted: dataclasses.replace(session, ...)")
     settings = {name: getattr(given.engine, name) for name in ("pin", "max_restarts")}
     by_jobs = bool(given.strategy.partition.elsewhere)  # workers are here then, and have no tasks beside them
+    if "data" in frames and not by_jobs and (reason := _lacks(spark, given.strategy.workers)) is not None:
+        raise BadInput(f"engine: {reason}")  # before rows are counted, and taken
     with lent(spark) as engine, handed_over(**frames) as handed:
         if handed is not None:
             _require_fit(spark, given, handed)
             given = replace(given, data=replace(given.data, source=BY_JOBS if by_jobs else SOURCE))
-        return api.train(replace(given, engine=({"name": "local"} if by_jobs else engine) | settings), show=show)
+        given = replace(given, engine=({"name": "local"} if by_jobs else engine) | settings)
+        with nullcontext() if handed is None or by_jobs else _fed(spark, handed, given.strategy.workers):
+            return api.train(given, show=show)
 
 
 def launch(
@@ -148,6 +158,40 @@ def handed_over(
         for view in views:
             with suppress(Exception):  # the application may have ended
                 data.sparkSession.catalog.dropGlobalTempView(view)
+
+
+@contextmanager
+def _fed(spark: Any, frames: HandedFrames, workers: int) -> Iterator[None]:
+    """Let the rows be taken for a run that is started meanwhile.
+
+    Raises BadInput if rows are not what they should be, and VolaryError with what Python raised first if the frame
+    cannot be computed.
+    """
+    try:
+        rows = fed(spark, frames, workers)
+    except Exception as error:  # Spark raises Java's errors by many names
+        raise VolaryError(f"the rows of data could not be taken: {cause(error)}") from error
+    if refused := [one["refused"] for one in rows["tasks"] if "refused" in one]:
+        release(spark, rows)
+        raise BadInput(f"data: {refused[0]}")
+    end_s = time.monotonic() + _REPLACED_S
+    while _lacks(spark, workers) is not None and time.monotonic() < end_s:
+        time.sleep(_LOOK_S)
+    with tempfile.TemporaryDirectory(prefix="volary-rows-") as folder:
+        file = Path(folder, "fed.json")
+        file.write_text(json.dumps(rows))
+        try:
+            with _in_environment({FED: str(file)}):
+                yield
+        finally:
+            if file.exists():  # no stage has begun, with whose tasks the processes end that hold the rows
+                with suppress(Exception):  # the application may have ended
+                    release(spark, rows)
+
+
+def _lacks(spark: Any, workers: int) -> str | None:
+    """Why the application cannot hold so many workers, as far as is known."""
+    return lacks(resources(spark, connect=not hasattr(spark, "_jsparkSession")), workers)
 
 
 def _require_fit(spark: Any, session: Session, frames: HandedFrames) -> None:

@@ -1,0 +1,69 @@
+"""Jobs of Spark by which processes on the executors take the rows of a run's frames: without a shuffle or a sort."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import volary
+from volary.executors.frame import HandedFrames, positioned
+from volary.executors.holding import HoldOrder
+from volary.executors.task import task
+
+EACH = 4  # processes for each worker: partitions beyond them are taken one after another
+_TRIES = 4
+_HOLD, _LOOK_AFTER = "volary.executors.holding:hold", "volary.executors.holding:look_after"
+
+
+def fed(spark: Any, frames: HandedFrames, workers: int) -> dict[str, Any]:
+    """Let rows of both frames be taken where they are computed, and return what workers are to know of them.
+
+    That is which processes hold which rows, the key of connections to these, and the seconds that it took. Executors
+    that are lost meanwhile cost nothing but time. Raises RuntimeError if it happens `_TRIES` times.
+    """
+    began_s, key = time.perf_counter(), secrets.token_hex(32)
+    for _ in range(_TRIES):
+        said = [json.loads(words) for words in _announced(spark, frames, workers, key)]
+        held = [one for one in said if "port" in one or "refused" in one]
+        if not any(one["attempt"] for one in said) or not (lost := _asked(spark, held, key, release=False)):
+            break
+    else:
+        raise RuntimeError(f"executors were lost {_TRIES} times while rows of the frame were taken: {lost}")
+    seconds = time.perf_counter() - began_s
+    return {"rows": frames.rows, "classes": frames.classes, "seconds": seconds, "key": key, "tasks": held}
+
+
+def release(spark: Any, rows: Mapping[str, Any]) -> None:
+    """Let the processes end that hold what `fed` has returned, and that no stage needs."""
+    _asked(spark, rows["tasks"], rows["key"], release=True)
+
+
+def _announced(spark: Any, frames: HandedFrames, workers: int, key: str) -> list[str]:
+    master = spark.conf.get("spark.master", "")
+    towards = "" if master.startswith("local") else spark.conf.get("spark.driver.host", "unknown.invalid")
+    words: list[str] = []
+    for split, view in enumerate((frames.train, frames.test)):
+        if view is not None:
+            order = HoldOrder(
+                version=volary.__version__,
+                key=key,
+                split=split,
+                layout=frames.layout,
+                towards=towards,
+                keep_bytes=frames.keep_bytes // EACH,
+            )
+            rows = positioned(spark, view, frames.layout).coalesce(EACH * workers)
+            words += [row["said"] for row in rows.mapInArrow(task(order.words(), _HOLD), "said string").collect()]
+    return words
+
+
+def _asked(spark: Any, held: Sequence[Mapping[str, Any]], key: str, *, release: bool) -> str:
+    """Say which of these processes is lost; empty if none is. If one is, or with `release`, the others end."""
+    where = [{"host": one["host"], "port": one["port"]} for one in held if "port" in one]
+    order = {"version": volary.__version__, "key": key, "held": where, "release": release}
+    look = spark.range(0, 1, 1, 1).mapInArrow(task(json.dumps(order), _LOOK_AFTER), "said string")
+    (row,) = look.collect()
+    return str(row["said"])
