@@ -187,7 +187,7 @@ def test_settings_that_cannot_be_are_refused_without_a_network(settings, said):
 @pytest.mark.parametrize(
     ("settings", "workers_wanted", "said"),
     [
-        ({}, 4, "makes 4 stages, and the network can be cut into 3 that train something; accepted: 3 stages"),
+        ({}, 4, "makes 4 stages, and the network can be cut into 3 that train something; accepted: no more stages"),
         ({"schedule": "interleaved"}, 2, "makes 4 stages, and the network can be cut into 3"),
         ({"stages": ["layers.2"]}, 3, "stages names 1 layers, and there are 3 stages; accepted: 2 names"),
         ({"stages": ["layers.9"]}, 2, "the network has no layer 'layers.9'; accepted: .*'layers.2'"),

@@ -69,7 +69,7 @@ class StagePlan:
             most = max((n for n in range(1, stages) if best_cut(costs, n, chain.legal())), default=1)
             raise SettingError(
                 f"partition=pipeline makes {stages} stages, and the network can be cut into {most} that train "
-                f"something; accepted: {most} stages, so fewer workers, another schedule or a deeper network"
+                f"something; accepted: no more stages, so fewer workers, another schedule or a deeper network"
             )
         return cls(chain, begins)
 
