@@ -35,7 +35,7 @@ class TrainingGroup:
     """One of the groups that train a run, one after the other, as one of its workers sees it.
 
     member: with this worker's place in the group. session: of as many workers. members: of the group. interrupting: as
-    of `volary.train.worker.connect.joined`. lost, spares: ranks that only the group before had, or only this one.
+    of `volary.train.worker.connect.joined`. lost, spares: ranks that only the group that trained last had, or this one.
     model, kept: what this worker has of that; None: it begins as the attempt did. begun: called when all have what they
     begin with. keep: told the network, and what is kept of it, if the group breaks.
     """
@@ -70,6 +70,7 @@ class Regrouping:
         self._session, self._member, self._recorder, self._news = session, member, recorder, pulse.members
         self._pulse, self._network = pulse, network
         self._spare = False  # this worker has not trained, and others have
+        self._began = self._tried = GroupMembers(())  # the newest that trained, and those that were to
         self._model: Model | None = None
         self._kept: KeptState | None = None
 
@@ -78,7 +79,7 @@ class Regrouping:
 
         Raises what `train` raises, and PeerLost if nobody says who trains on.
         """
-        members = before = GroupMembers(tuple(range(self._session.strategy.workers)))
+        members = self._began = GroupMembers(tuple(range(self._session.strategy.workers)))
         rank = self._member.place.rank
         if rank not in members.ranks:
             named = self._waited()
@@ -87,7 +88,7 @@ class Regrouping:
             members = named
         while rank in members.ranks:
             try:
-                return train(self._group(members, before))
+                return train(self._group(members, self._began))
             except Exception as error:
                 if self._session.strategy.recover != "memory":
                     raise
@@ -98,7 +99,7 @@ class Regrouping:
                 if isinstance(error, MembersChange):
                     self._pulse.pause(members.number)
             with self._recorder.waiting():
-                members, before = self._news.after(members, lost), members
+                members = self._news.after(members, lost)
         return "left"
 
     def _waited(self) -> GroupMembers | None:
@@ -170,12 +171,12 @@ class Regrouping:
             [rank for rank in one.ranks if rank not in other.ranks]
             for one, other in ((before, members), (members, before))
         )
-        model = None if kept is None else self._model
+        model, self._tried = None if kept is None else self._model, members
         return TrainingGroup(member, session, members, interrupting, lost, spares, model, kept, self._begun, self._keep)
 
     def _begun(self) -> None:
         self._model = self._kept = None
-        self._spare = False
+        self._spare, self._began = False, self._tried
 
     def _keep(self, model: Model, kept: KeptState) -> None:
         self._model, self._kept = model, kept
