@@ -8,7 +8,7 @@ import pytest
 
 from volary.errors import SettingError
 from volary.session import Session
-from volary.session.fitting import of_own_loop
+from volary.session.fitting.own_loop import of_own_loop
 from volary.session.reading.problems import SessionError
 from volary.session.spec import Strategy
 from volary.session.surviving import survives

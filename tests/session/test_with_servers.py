@@ -10,7 +10,7 @@ from volary.consistency import ROOM as MODELS
 from volary.errors import SettingError
 from volary.exchange import ROOM as EXCHANGES
 from volary.session import Session
-from volary.session.fitting import TRAITS
+from volary.session.fitting.needs import TRAITS
 from volary.session.reading.problems import SessionError
 from volary.session.script import Script
 from volary.session.surviving import survives

@@ -14,7 +14,7 @@ from train._training import session
 from volary.errors import RunError, SettingError
 from volary.server.batch_methods.lbfgs import PREVIOUS
 from volary.session import Session
-from volary.session.fitting import of_own_loop
+from volary.session.fitting.own_loop import of_own_loop
 from volary.sharding.ranges import Range
 from volary.train.model import build_model
 from volary.train.served.server.vector_rule import VectorRule

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Exchange(Protocol):
     """Settings of an exchange, a frozen dataclass which imports no torch: who keeps what the partition shares out.
 
-    equal: replicas are, bit for bit. lacks: traits of `volary.session.fitting` that it has not, each with the reason.
+    equal: replicas are, bit for bit. lacks: traits of `volary.session.fitting.needs` that it has not, each with the
+    reason.
     """
 
     equal: ClassVar[bool]

@@ -26,7 +26,7 @@ class Server(Exchange):
     transport: Literal["auto", "tcp", "shared"] = "auto"  # auto: shared memory inside a machine, TCP between machines
 
     equal: ClassVar[bool] = False  # replicas: each worker holds what it pulled last
-    lacks: ClassVar[Mapping[str, str]] = {  # see `volary.session.fitting.Trait`: what it has not, and why
+    lacks: ClassVar[Mapping[str, str]] = {  # see `volary.session.fitting.needs.Trait`: what it has not, and why
         "whole gradient": "with exchange=server parameters are updated slice by slice",
         "peers": "with exchange=server workers send to servers alone",
         "process group": "with exchange=server connections are its own (exchange.transport)",

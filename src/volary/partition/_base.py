@@ -157,7 +157,7 @@ class Partition(Protocol):
     @property
     @abstractmethod
     def needs(self) -> Sequence[Any]:
-        """The traits of `volary.session.fitting` that its exchange must have."""
+        """The traits of `volary.session.fitting.needs` that its exchange must have."""
         ...
 
     @property

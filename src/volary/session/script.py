@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 from volary.errors import SettingError
 from volary.errors.raised import raised
-from volary.session import fitting
+from volary.session.fitting.own_loop import of_own_loop
+from volary.session.fitting.together import fit
 from volary.session.reading.choice import Choice
 from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle
@@ -64,7 +65,7 @@ class Script:
             raise SettingError(
                 f"seed is {self.seed}, and a program seeds its generators itself; accepted: torch.manual_seed in it"
             )
-        fitting.fit(self.strategy, fitting.of_own_loop(self.strategy, early_update=self.early_update))
+        fit(self.strategy, of_own_loop(self.strategy, early_update=self.early_update))
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str] = ()) -> Script:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from volary.errors import SettingError
-from volary.session import fitting
 from volary.session.checks import WHOLE, require
 from volary.session.data_section import Data
+from volary.session.fitting.needs import exchange_for
+from volary.session.fitting.together import fit, of_session, of_strategy
 from volary.session.reading.choice import Choice
 from volary.session.reading.settle import settle
 from volary.session.values.period import Period
@@ -273,13 +274,13 @@ class Strategy:
         longer = f"at least suspect_after_s, {self.suspect_after_s:g}"
         require(self.give_up_after_s >= self.suspect_after_s, "give_up_after_s", self.give_up_after_s, longer)
         if unsaid and self.consistency.needs_server:
-            object.__setattr__(self, "exchange", fitting.exchange_for(self.consistency))
+            object.__setattr__(self, "exchange", exchange_for(self.consistency))
             object.__setattr__(self, "_unasked", True)
         try:
             self.partition.mesh(self.workers)
         except SettingError as error:
             raise SettingError(f"partition.{error}") from None
-        fitting.fit(self, fitting.of_strategy(self))
+        fit(self, of_strategy(self))
         if self.servers:
             self._check_counts()
 
@@ -386,7 +387,7 @@ class Session:
 
     def __post_init__(self) -> None:
         settle(self)
-        fitting.fit(self.strategy, fitting.of_session(self))
+        fit(self.strategy, of_session(self))
         parts = self.strategy.partition.parts(self.strategy.workers)
         fewest = parts * self.train.accumulate
         cut = "strategy.workers" if parts == self.strategy.shares else "strategy.partition.micro_batches"

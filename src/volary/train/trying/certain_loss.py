@@ -10,7 +10,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from volary.errors import SettingError
 from volary.naming import named_modules
 from volary.network.operations.sync_norm import has_batch_norm
-from volary.session.fitting import OPTIMIZER
+from volary.session.fitting.needs import OPTIMIZER
 
 if TYPE_CHECKING:
     from volary.session.spec import Session

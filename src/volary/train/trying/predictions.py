@@ -12,7 +12,7 @@ from volary.errors import BadInput, SettingError
 from volary.errors.raised import sentences_of
 from volary.exchange.choice.costs import step_s
 from volary.partition import ROOM
-from volary.session.fitting import PARTITION
+from volary.session.fitting.needs import PARTITION
 from volary.session.resolved import flow, plain_settings
 from volary.session.values.reference import name_of
 from volary.train.holding import layer_uses

@@ -10,7 +10,7 @@ import torch
 
 from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters, unwrapped
-from volary.session.fitting import PARTITION
+from volary.session.fitting.needs import PARTITION
 from volary.sharding.ranges import Range
 from volary.train.agreement.same_draws import same_draws
 from volary.train.own.model.model_average import refuse_other_shape

@@ -9,7 +9,8 @@ import torch
 
 from volary.errors import BadInput
 from volary.naming import is_compiled
-from volary.session.fitting import PARTITION, fit_early
+from volary.session.fitting.needs import PARTITION
+from volary.session.fitting.own_loop import fit_early
 from volary.train.agreement.first_state import DeferredTensors, agree_on_network, share_now
 from volary.train.own.parts.cut_model import CutModel
 from volary.train.own.parts.whole_tensors import WholeParameters

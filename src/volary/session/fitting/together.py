@@ -1,54 +1,28 @@
-"""Judges which settings fit together, in one place: settings say what they need, an exchange what it lacks."""
+"""Judges which settings of a session fit together: settings say what they need, an exchange what it lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
-from volary.session.judging.by_vectors import fit_by_vectors
-from volary.session.reading.choice import Choice
+from volary.session.fitting.by_vectors import fit_by_vectors
+from volary.session.fitting.computing import fit_compiled, fit_elsewhere, synchronised
+from volary.session.fitting.needs import (
+    AVERAGES,
+    CONSISTENCY,
+    ENGINE,
+    EXCHANGE,
+    OF_REPLICAS,
+    OPTIMIZER,
+    PARTITION,
+    SCHEDULE,
+    Need,
+)
 
 if TYPE_CHECKING:
-    from volary.session.spec import Session, Strategy, Train
-
-Trait = Literal[
-    "versions",
-    "whole gradient",
-    "gradient norm",
-    "all sums",
-    "all parameters",
-    "wire",
-    "peers",
-    "process group",
-    "steps together",
-    "shares",
-    "own loop",
-    "one update",
-]
-"""versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
-changes. gradient norm: the norm of all is known before one does. all sums: each worker has those of all gradients.
-all parameters: each worker has them between two steps. wire: values travel. peers: workers send to each other. process
-group: they are in one of torch. steps together: all workers share each batch. shares: a value may be kept by one worker
-alone. own loop: a loop of one's own trains so. one update: all values change together, once a step."""
-TRAITS: frozenset[str] = frozenset(get_args(Trait))
-CONSISTENCY, EXCHANGE, PARTITION, ENGINE = (
-    Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition", "engine")
-)
-OF_REPLICAS: frozenset[Trait] = frozenset({"steps together", "whole gradient"})  # workers of one have them over servers
-AVERAGES = Choice("volary.train.averages")
-OPTIMIZER, SCHEDULE = (Choice(f"volary.train.{room}") for room in ("optimizers", "schedules"))
-
-
-@dataclass(frozen=True)
-class Need:
-    """A setting that works only where the exchange does not lack `trait`. instead: what is accepted."""
-
-    setting: str
-    value: str
-    trait: Trait
-    instead: str
+    from volary.session.spec import Session, Strategy
 
 
 def fit(strategy: Strategy, needs: Iterable[Need]) -> None:
@@ -84,7 +58,7 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
     if not strategy.codec.equal:
         yield Need("codec", codec, "peers", "codec.neighbours=null, so that servers get all factors")
     partition = PARTITION.name_of(type(strategy.partition))
-    if of_servers := _cut_over_servers(strategy):
+    if of_servers := cut_over_servers(strategy):
         _fit_over_servers(strategy, partition)
     for trait in strategy.partition.needs:
         if of_servers and trait in OF_REPLICAS:
@@ -110,7 +84,7 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
             f"spares is {strategy.spares}, and with recover=checkpoint nobody takes the place of a lost worker; "
             "accepted: 0, or recover=memory"
         )
-    comes_and_goes = strategy.recover == "memory" or (_keeps_versions(strategy) and strategy.consistency.elastic)
+    comes_and_goes = strategy.recover == "memory" or (keeps_versions(strategy) and strategy.consistency.elastic)
     if strategy.between is not None and not comes_and_goes:
         raise SettingError(
             f"workers is {strategy.between}, and with recover={strategy.recover} and consistency="
@@ -122,9 +96,9 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
         yield Need("backend", strategy.backend, "process group", "auto")
 
 
-def _cut_over_servers(strategy: Strategy) -> bool:
+def cut_over_servers(strategy: Strategy) -> bool:
     """Whether workers that hold replicas together exchange their parts with servers."""
-    if not _keeps_versions(strategy) or strategy.partition.chooses:
+    if not keeps_versions(strategy) or strategy.partition.chooses:
         return False
     mesh = strategy.partition.mesh(strategy.workers)
     return bool(mesh.shares == mesh.data != mesh.size)
@@ -151,7 +125,7 @@ def _fit_over_servers(strategy: Strategy, partition: str) -> None:
 def _of_recovery(strategy: Strategy) -> Iterator[Need]:
     """Yield what going on without a lost worker needs. Raises SettingError where only that one had what is needed."""
     why = "recover is memory, and with"
-    if _keeps_versions(strategy):
+    if keeps_versions(strategy):
         raise SettingError(
             f"{why} exchange={EXCHANGE.name_of(type(strategy.exchange))} servers keep the parameters, whichever "
             "worker is lost; accepted: recover=checkpoint, or exchange=allreduce"
@@ -174,7 +148,7 @@ def _of_recovery(strategy: Strategy) -> Iterator[Need]:
 def _fit_balance(strategy: Strategy) -> None:
     """Raise SettingError where workers do not divide each batch among them alone, and wait for each other."""
     why = "balance is auto, and with"
-    if _keeps_versions(strategy):
+    if keeps_versions(strategy):
         name = EXCHANGE.name_of(type(strategy.exchange))
         raise SettingError(f"{why} exchange={name} servers hand out samples; accepted: equal, or exchange=allreduce")
     if strategy.consistency.pushes.value != "gradient":
@@ -274,15 +248,16 @@ def of_session(session: Session) -> Iterator[Need]:
                 "or consistency=bsp"
             )
     if session.strategy.partition.elsewhere:
-        _fit_elsewhere(train, session.strategy.partition)
+        fit_elsewhere(train.precision, session.strategy.partition, compiled=train.compile)
     if train.compile:
-        _fit_compiled(session)
+        fit_compiled(train.recompute, session.strategy.codec)
         yield Need("train.compile", "true", "all sums", "compile=false, or partition=data")
     if train.clip_adaptive is not None:
         value = f"{train.clip_adaptive:g}"
         yield Need("train.clip_adaptive", value, "all sums", "train.clip_value, or partition=data")
     if train.sync_batch_norm:
-        yield from _synchronised(train, session.strategy)
+        strategy = session.strategy
+        yield from synchronised(train.recompute, strategy.consistency, strategy.partition, compiled=train.compile)
     if train.precision != "fp32" and session.strategy.codec.needs_gradients:
         raise SettingError(
             f"train.precision is {train.precision}, and codec {session.strategy.codec.name} sends vectors "
@@ -314,7 +289,7 @@ def of_session(session: Session) -> Iterator[Need]:
 
 def _fit_left_out(strategy: Strategy) -> None:
     """Raise SettingError where an update comes before all know of a loss that is no number."""
-    if _updates_in_groups(strategy):
+    if updates_in_groups(strategy):
         raise SettingError(
             "train.on_nonfinite is skip, and workers of a group that take local steps together have updated before all "
             "know of a loss; accepted: stop, or consistency=bsp"
@@ -359,29 +334,6 @@ def _fit_recovery(session: Session) -> None:
         )
 
 
-def _fit_elsewhere(train: Train, partition: Any) -> None:
-    """Raise SettingError for ways to compute that processes which are no workers do not know."""
-    said = f"strategy.partition is {PARTITION.name_of(type(partition))}: {partition.elsewhere}"
-    for name, value, accepted in (("precision", train.precision, "fp32"), ("compile", train.compile, False)):
-        if value != accepted:
-            raise SettingError(f"train.{name} is {str(value).lower()}, and {said}; accepted: {str(accepted).lower()}")
-
-
-def _fit_compiled(session: Session) -> None:
-    """Raise SettingError for what needs to see layers run one by one."""
-    codec = session.strategy.codec
-    if session.train.recompute:
-        raise SettingError(
-            "train.compile is true, and train.recompute chooses layers that run one by one, where compiled code itself "
-            "chooses what to keep; accepted: one of the two"
-        )
-    if codec.needs_gradients or codec.chooses:
-        raise SettingError(
-            f"train.compile is true, and codec {codec.name} looks at layers as they run; accepted: compile=false, or "
-            "another codec, as int8"
-        )
-
-
 def _of_optimizer(session: Session) -> Iterator[Need]:
     """Yield what the update rule needs. Raises SettingError for settings that it does not follow."""
     optimizer, train = session.optimizer, session.train
@@ -393,7 +345,7 @@ def _of_optimizer(session: Session) -> Iterator[Need]:
                 f"train.{setting} is set, and optimizer {name} updates all parameters together; accepted: {accepted}, "
                 "or optimizer=adam"
             )
-        served = _keeps_versions(session.strategy)
+        served = keeps_versions(session.strategy)
         if by_vectors := getattr(optimizer, "by_vectors", False):
             fit_by_vectors(session, served=served)
         if not session.strategy.consistency.at(0, 0.0).updates and not (by_vectors and served):
@@ -410,26 +362,6 @@ def _of_optimizer(session: Session) -> Iterator[Need]:
             )
 
 
-def _synchronised(train: Train, strategy: Strategy) -> Iterator[Need]:
-    """Yield what batch norms of all workers need. Raises SettingError where workers do not run one network each."""
-    why = "train.sync_batch_norm is true, and with"
-    if train.compile or train.recompute:
-        setting = "train.compile" if train.compile else "train.recompute"
-        raise SettingError(f"{why} {setting} layers do not run in one order on all workers; accepted: one of the two")
-    yield Need("train.sync_batch_norm", "true", "steps together", "exchange=allreduce, or false")
-    if strategy.consistency.pushes.value != "gradient":
-        name = CONSISTENCY.name_of(type(strategy.consistency))
-        raise SettingError(
-            f"{why} consistency={name} workers' networks differ, so that their batches are not one; accepted: "
-            "consistency=bsp, or false"
-        )
-    if "steps together" in strategy.partition.needs:
-        name = PARTITION.name_of(type(strategy.partition))
-        raise SettingError(
-            f"{why} partition={name} workers hold parts of one network; accepted: partition=data or sharded, or false"
-        )
-
-
 def _of_average(session: Session) -> Iterator[Need]:
     name = AVERAGES.name_of(type(session.train.average))
     if name != "none":
@@ -441,103 +373,12 @@ def _of_average(session: Session) -> Iterator[Need]:
             )
 
 
-def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
-    """Yield what a loop of one's own needs. early_update: it looks at no gradients.
-
-    Raises SettingError for a budget of memory, which nobody can hold it to.
-    """
-    if strategy.memory is not None:
-        raise SettingError(
-            f"strategy.memory is {strategy.memory}, and what a loop of your own takes is not known before it begins; "
-            "accepted: null"
-        )
-    partition = PARTITION.name_of(type(strategy.partition))
-    if strategy.partition.elsewhere:
-        raise SettingError(
-            f"strategy.partition is {partition}: {strategy.partition.elsewhere}, and a loop of your own computes them "
-            "itself; accepted: partition=data"
-        )
-    whole = "partition.level=2 with early_update=true, as your loop may look at all parameters"
-    if _cut_over_servers(strategy):
-        raise SettingError(
-            f"strategy.partition is {partition}, and with exchange=server a loop of your own reads all parameters; "
-            "accepted: exchange=allreduce, or a session"
-        )
-    yield Need("strategy.partition", partition, "all parameters", whole)
-    yield Need(
-        "strategy.partition",
-        partition,
-        "own loop",
-        "partition=data, tensor, hybrid, pipeline, mesh, or sharded up to level 2",
-    )
-    _fit_own_groups(strategy, partition)
-    if early_update:
-        fit_early(strategy)
-    _fit_own_consistency(strategy)
-    if strategy.balance == "auto":
-        raise SettingError(
-            "strategy.balance is auto, and the loop is your own, which has batches made ahead; accepted: equal"
-        )
-    if strategy.recover == "memory":
-        raise SettingError(
-            "strategy.recover is memory, and the loop is your own: no one can take it back to the step before; "
-            "accepted: checkpoint"
-        )
-    # what it does not look at may be late: what servers update, early updates, means of parameters
-    if _keeps_versions(strategy) or early_update or strategy.consistency.pushes.value != "gradient":
-        return
-    name = EXCHANGE.name_of(type(strategy.exchange))
-    behind = "early_update=true, or allreduce without behind, as your loop sees the gradients of each step otherwise"
-    yield Need("strategy.exchange", name, "whole gradient", behind)
-    early = "early_update=true, or partition=data, as your loop sees the gradients of each step otherwise"
-    if not in_parts(strategy):
-        yield Need("strategy.partition", partition, "all sums", early)
-
-
-def _fit_own_consistency(strategy: Strategy) -> None:
-    """Raise SettingError for a consistency model that has to know what a loop of one's own does, or decide it."""
-    consistency, name = strategy.consistency, CONSISTENCY.name_of(type(strategy.consistency))
-    if consistency.threads > 1:
-        raise SettingError(
-            f"strategy.consistency.threads is {consistency.threads}, and a loop of your own runs in one "
-            "thread, which Volary cannot divide; accepted: threads=1, or a session"
-        )
-    if consistency.pieces(strategy.workers) is not None:
-        raise SettingError(
-            f"strategy.consistency is {name}, and the loop of your own says what each worker computes, so that none "
-            "can take another's portion; accepted: backup, or a session"
-        )
-    if _keeps_versions(strategy) and consistency.pull(strategy.workers) is not None:
-        raise SettingError(
-            f"strategy.consistency is {name}, and with exchange=server the loop of your own would have to say which of "
-            "its two models it reads; accepted: exchange=allreduce, or a session"
-        )
-
-
-def _fit_own_groups(strategy: Strategy, partition: str) -> None:
-    """Raise SettingError for updates that several workers make together between two steps of a loop of one's own."""
-    if _updates_in_groups(strategy):
-        raise SettingError(
-            f"strategy.partition is {partition}, and with local steps workers of a group that have samples of their "
-            "own would update within your step; accepted: tensor or pipeline within groups, or a session"
-        )
-
-
 def in_parts(strategy: Strategy) -> bool:
     """Whether workers hold parts of layers, so that each step is one of them together."""
     return strategy.workers > 1 and "steps together" in strategy.partition.needs
 
 
-def fit_early(strategy: Strategy) -> None:
-    """Raise SettingError where no update of a loop of one's own can come after its step."""
-    if in_parts(strategy):
-        raise SettingError(
-            f"early_update is true, and with partition={PARTITION.name_of(type(strategy.partition))} each step updates "
-            "parts of layers before it ends; accepted: early_update=false"
-        )
-
-
-def _updates_in_groups(strategy: Strategy) -> bool:
+def updates_in_groups(strategy: Strategy) -> bool:
     """Whether workers with samples of their own take local steps together."""
     if strategy.partition.chooses or strategy.consistency.pushes.value != "difference":
         return False
@@ -545,18 +386,10 @@ def _updates_in_groups(strategy: Strategy) -> bool:
     return bool(mesh.shares > mesh.data)
 
 
-def exchange_for(consistency: Any) -> Any:
-    """The first exchange that has what the consistency model needs. Raises SettingError if there is none."""
-    for name in EXCHANGE.open().names():
-        exchange = EXCHANGE.open().load(name)()
-        if not (consistency.needs_server and "versions" in exchange.lacks):
-            return exchange
-    raise SettingError("consistency: no exchange keeps versions of parameters")
-
-
 def _travels(strategy: Strategy) -> bool:
-    return bool(strategy.workers > 1 or _keeps_versions(strategy))
+    return bool(strategy.workers > 1 or keeps_versions(strategy))
 
 
-def _keeps_versions(strategy: Strategy) -> bool:
+def keeps_versions(strategy: Strategy) -> bool:
+    """Whether servers keep the parameters, and tell apart how old they are."""
     return "versions" not in strategy.exchange.lacks

@@ -1,1 +1,0 @@
-"""What fits one kind of setting, a file each: `volary.session.fitting` asks them."""
