@@ -156,10 +156,12 @@ class _Schedule:
             self._break(f"ended with {code}: {text[-400:]!r}")
         if "Traceback (most recent call last)" in text:
             self._break("printed a traceback")
-        if code == 0 and (samples := result_of(self._folder).samples) != EPOCHS * SAMPLES:
+        if code:
+            return
+        if (samples := result_of(self._folder).samples) != EPOCHS * SAMPLES:
             self._break(f"learnt from {samples} samples of {EPOCHS * SAMPLES}")
         recorded = self._recorded()
-        if code == 0 and (recorded > EPOCHS * SAMPLES or (not self._killed and recorded < EPOCHS * SAMPLES)):
+        if recorded > EPOCHS * SAMPLES or (not self._killed and recorded < EPOCHS * SAMPLES):
             self._break(f"recorded {recorded} samples of {EPOCHS * SAMPLES}")  # who is killed has not told its newest
 
     def _recorded(self) -> int:
