@@ -85,7 +85,7 @@ def test_the_form_has_each_setting_with_its_value_and_refuses_in_the_sessions_ow
     assert fields["optimizer.lr"]["value"] == "0.01"
     assert (fields["optimizer"]["value"], "adam" in fields["optimizer"]["choices"]) == ("sgd", True)
     assert fields["train.precision"]["choices"] == ["fp32", "bf16", "fp16"]
-    assert fields["strategy.workers"]["note"] == "training processes"
+    assert fields["strategy.workers"]["note"].startswith("training processes; 2..8: between 2 and 8")
     said = own.say("GET", "/api/form?session=session.yaml&set=optimizer=adam&set=optimizer.lr=-1&set=train.step=1").json
     lr, step = said["problems"]
     assert (lr["setting"], lr["sentence"]) == ("optimizer.lr", "is -1; accepted: above 0")

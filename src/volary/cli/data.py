@@ -1,4 +1,4 @@
-"""Look at data, pack a session's into shards, check it, or sum it up."""
+"""Look at data, pack what a session reads, check it, or sum it up."""
 
 from __future__ import annotations
 
