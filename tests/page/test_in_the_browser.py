@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -408,9 +409,9 @@ def test_a_run_that_trains_is_seen_live_and_every_panel_has_its_real_numbers(pag
         page.close()  # the page ends with its last tab
         training.communicate(timeout=120)
     finally:
-        if training.poll() is None:
-            training.terminate()
-            training.communicate(timeout=120)
+        with training:  # closes its pipes, and waits
+            if training.poll() is None:
+                training.terminate()
     assert training.returncode == 0
 
 
@@ -431,6 +432,11 @@ def newest(page: Page, name: str, label: str, value: float, step: int) -> None:
         return match is not None and (float(match[1]), int(match[2].replace(",", ""))) == expected
 
     comes_to(page, name, wanted)
+
+
+def kib(count: int) -> str:
+    """Rounded as the page does it: 24.25 becomes 24.3, and in Python 24.2."""
+    return f"{math.floor(count * 10 / 1024 + 0.5) / 10:.1f} KiB"
 
 
 def assert_it_shows(page: Page, directory: RunDirectory) -> None:
@@ -466,9 +472,7 @@ def assert_it_shows(page: Page, directory: RunDirectory) -> None:
     shown = [one.get_attribute("aria-label") or "" for one in drawn.all()]
     assert [name.split(",")[0] for name in shown] == [one.name for one in graph.layers]
     sent, received = sum(row.sent_bytes for row in rows), sum(row.received_bytes for row in rows)
-    card(page, "communication").get_by_text(
-        f"sent {sent / 1024:.1f} KiB and received {received / 1024:.1f} KiB"
-    ).wait_for()
+    card(page, "communication").get_by_text(f"sent {kib(sent)} and received {kib(received)}").wait_for()
     comes_to(page, "usage", lambda words: "Processors busy, by worker. rank 0: newest" in words)
     staleness = [one for one in counts if one.kind == "staleness"]
     counted = sum(one.count for one in staleness)
