@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -22,6 +21,7 @@ import psutil
 
 from _fault_checks import Traces, result_of
 from _fault_members import Members, newest_step
+from _fault_schedules import Played
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -54,20 +54,6 @@ STRATEGIES = {
     "gossip": "consistency: {name: gossip, period: 2}",
 }
 EVENTS = {"join": 30, "leave": 25, "kill": 25, "kill two": 8, "stop": 6, "save": 10, "kill joiner": 6}  # by how often
-
-
-@dataclass
-class Played:
-    """One schedule. told: what happened. broken: promises that were not kept; empty if all were."""
-
-    seed: int
-    strategy: str
-    told: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        verdict = f"BROKEN: {'; '.join(self.broken)}" if self.broken else "kept"
-        return f"schedule {self.seed}, {self.strategy}: {' | '.join(self.told)}: {verdict}"
 
 
 def play(seed: int, below: Path) -> Played:

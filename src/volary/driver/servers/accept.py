@@ -11,14 +11,13 @@ from pathlib import Path
 
 from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherAttempt
-from volary.driver.interrupts import Interrupts
-from volary.driver.servers.join import ANSWER_TIMEOUT_S, LOOK_S
+from volary.driver.servers.join import ANSWER_TIMEOUT_S, wait
 from volary.driver.start import WORKER
 from volary.driver.watching.judge import error_of, exit_words, with_log
 from volary.engine._base import Exited
 from volary.engine.processes.processes import NewProcess, Processes
 from volary.engine.remote.messages import RemoteLaunch
-from volary.errors import BadInput, RunError, Stopped, WorkerLost
+from volary.errors import BadInput, RunError, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import SCRATCH, Assignment
 from volary.run.launch.invitation import Invitation
@@ -89,22 +88,13 @@ def _run(assignment: Assignment, ranks: Sequence[int], scratch: Path) -> tuple[d
         node=0,
         folder=str(Path.cwd()),
     )
-    processes, exits, leaving = Processes(), dict[int, Exited](), False
+    processes = Processes()
     try:
         for rank, (command, place) in launch.commands().items():
             processes.start(rank, NewProcess(command, launch.variables | place, scratch / f"begin-{rank}.log"))
-        with Interrupts() as asked:
-            while processes.running():
-                if asked.count > 1:
-                    raise Stopped("stopped at once; the run goes on without these workers")
-                if asked.count and not leaving:
-                    leaving = True
-                    processes.ask_to_end()
-                exits |= {gone.rank: gone for gone in processes.events()}
-                asked.wait(LOOK_S)
+        return wait(processes)
     finally:
         processes.stop(0.0)
-    return exits, leaving
 
 
 def _conclude(home: RunDirectory, attempt: int, rank: int, exits: Mapping[int, Exited], *, asked: bool) -> None:

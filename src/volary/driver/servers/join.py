@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from volary.comm.control.connection import Connection
@@ -46,7 +46,7 @@ def join(directory: RunDirectory, workers: int, overrides: Sequence[str] = ()) -
     launch = launch_of_workers(directory, task, meeting)
     handle = engine.launch(replace(launch, command=WORKER, count=workers, first=ranks[0]))
     try:
-        exits, asked = _wait(directory, handle)
+        exits, asked = wait(handle, _Over(directory))
     finally:
         handle.stop(0.0)
     return ranks, _conclude(directory, meeting.attempt, ranks, exits, asked=asked)
@@ -100,14 +100,26 @@ def _places(directory: RunDirectory, meeting: Meeting, workers: int) -> list[int
     return list(answer["ranks"])
 
 
-def _wait(directory: RunDirectory, handle: Handle) -> tuple[dict[int, Exited], bool]:
-    """Wait until all have ended, or the run has; return how, by rank, if that is seen, and whether they were asked."""
+class _Over:
+    """Whether a run has been over for so long that nobody waits any more for workers that have joined it."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory, self._live_at = directory, time.monotonic()
+
+    def __call__(self) -> bool:
+        self._live_at = time.monotonic() if self._directory.is_live() else self._live_at
+        return time.monotonic() - self._live_at >= OVER_S
+
+
+def wait(handle: Handle, over: Callable[[], bool] = lambda: False) -> tuple[dict[int, Exited], bool]:
+    """Wait until all have ended; return how, by rank, if that is seen, and whether they were asked to.
+
+    Ctrl-C asks them to leave. over: whether nobody waits for them any more. Raises Stopped after a second Ctrl-C.
+    """
     exits: dict[int, Exited] = {}
     leaving = False
-    live_at = time.monotonic()
     with Interrupts() as asked:
-        while handle.running() and time.monotonic() - live_at < OVER_S:
-            live_at = time.monotonic() if directory.is_live() else live_at
+        while handle.running() and not over():
             if asked.count > 1:
                 raise Stopped("stopped at once; the run goes on without these workers")
             if asked.count and not leaving:
