@@ -70,7 +70,10 @@ def told(number: int) -> list[object]:
 
 def gone(pid: int) -> bool:
     status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):  # it may go between being opened and being read
+        return True
 
 
 def test_an_engine_says_where_the_driver_must_listen(engine: Engine) -> None:
