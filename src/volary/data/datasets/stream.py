@@ -35,8 +35,7 @@ class Stream:
         self.classes, self.class_names = classes, class_names
         self._shards = StreamShards(iterable, name) if isinstance(iterable, IterableInShards) else None
         # batches of shards are smaller once some are at their end: of how many an epoch is made nobody knows
-        sized = self._shards is None and isinstance(iterable, Sized)
-        self.length: int | None = len(iterable) if sized else None  # type: ignore[arg-type]
+        self.length = len(iterable) if self._shards is None and isinstance(iterable, Sized) else None
         self._iterable = iterable
         self._taken: list[Any] = []
         self._places = range(0)  # of those in the epoch, if the stream is in shards

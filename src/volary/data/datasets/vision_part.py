@@ -160,9 +160,9 @@ def _targets(dataset: Any, called: str) -> list[int]:
     ends = {number: _class_of(dataset[number], number, called) for number in (0, last)}
     for found in _said(dataset):
         if len(found) == last + 1 and all(_number(found[number]) == end for number, end in ends.items()):
-            numbers = [_number(one) for one in found]
-            if None not in numbers:
-                return numbers  # type: ignore[return-value]
+            numbers = [number for one in found if (number := _number(one)) is not None]
+            if len(numbers) == len(found):
+                return numbers
     return [_class_of(dataset[number], number, called) for number in range(last + 1)]
 
 
