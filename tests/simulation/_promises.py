@@ -158,7 +158,7 @@ def dropped_are_counted(history: History, *, of_gone: bool = False) -> None:
     counted, told = history.counts["dropped"], len(history.dropped)
     _keep(
         counted == told or (of_gone and counted > told),
-        f"{counted} are counted as dropped, workers were told of {told}",
+        f"{counted} are counted as dropped, workers were notified of {told}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Who trains together in a run whose workers keep step: a plain state machine, told of losses, joins and leaves."""
+"""Who trains together in a run whose workers keep step: a plain state machine of losses, joins and leaves."""
 
 from __future__ import annotations
 

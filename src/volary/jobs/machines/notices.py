@@ -45,7 +45,7 @@ class NoticeFolder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No other runner looks meanwhile, so that none takes the same cores."""
+        """No other runner looks meanwhile, so that none takes the same cores; but one that looks for over `WAIT_S`."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY)
         except OSError as error:
