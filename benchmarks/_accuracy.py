@@ -36,7 +36,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a strategy, seed by seed. accuracies: in percent; sent_bytes: of a worker, by the step."""
+    """The results of a strategy, seed by seed. accuracies: in percent; sent_bytes: of a worker, by the step."""
 
     accuracies: list[float]
     sent_bytes: float

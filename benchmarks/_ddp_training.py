@@ -1,4 +1,4 @@
-"""What a rank does for _time_to_accuracy.py: a session's training as a PyTorch user would write it."""
+"""A rank of _time_to_accuracy.py: a session's training as a PyTorch user would write it."""
 
 from __future__ import annotations
 

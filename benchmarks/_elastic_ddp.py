@@ -1,4 +1,4 @@
-"""What torchrun starts again when a worker is lost: DDP that saves each step, as state that is not saved is gone.
+"""The program that torchrun restarts when a worker is lost: DDP that saves each step, or its state would be gone.
 
 Arguments: the folder to write to, steps, and samples of each rank. Each rank writes
 its process to `pid-RANK`, and rank 0 the step and the time of its end, a line each, to `steps`.

@@ -1,4 +1,4 @@
-"""What engines start for engines.py: steps of LeNet with DistributedDataParallel, as PyTorch users write it.
+"""The program that engines start for engines.py: LeNet with DistributedDataParallel, as PyTorch users write it.
 
 python _engines_peer.py STEPS             one worker, whose launcher's variables say which
 python _engines_peer.py STEPS WORKERS     all of them, by Ray Train

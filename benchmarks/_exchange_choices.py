@@ -1,4 +1,4 @@
-"""What a rank does for _exchange_best.py: trainings with one codec after the other, each from its first step.
+"""A rank of _exchange_best.py: trainings with one codec after the other, each from its first step.
 
 A lab starts it on its hosts as `python _exchange_choices.py session.yaml WANTED`, with WANTED as JSON: codecs (settings
 by name), rounds, steps and longest_s (of each training's turn).

@@ -38,7 +38,7 @@ Ratio = Literal["ours / theirs", "theirs / ours", "ours / limit", "limit / ours"
 
 @dataclass(frozen=True)
 class Case:
-    """What one row measures. hosts: of a lab with links of `rate`; 0: this machine without one. calls: of one turn.
+    """The measurement of a row. hosts: of a lab with links of `rate`; 0: this machine without one. calls: of one turn.
 
     slowest: the share of the bytes that has to pass the slowest link, for a ratio to the limit.
     """
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def limit_s(self) -> float:
-        """What the slowest link needs for the bytes that must pass it; 0 without one."""
+        """The seconds that the slowest link needs for the bytes that must pass it; 0 without one."""
         bits_per_s = rates.parse(self.rate)
         return 0.0 if bits_per_s is None else 8 * self.slowest * self.size_bytes / (CARRIED * bits_per_s)
 

@@ -20,7 +20,7 @@ from _report import Options, Row
 
 @dataclass(frozen=True)
 class Cost:
-    """What a row asks of a case, and the kind of peer that it is compared with."""
+    """A row's question about a case, and the kind of peer that it is compared with."""
 
     case: Case
     peer: str

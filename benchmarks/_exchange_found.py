@@ -1,4 +1,4 @@
-"""What exchange.py asks of its ranks, and what they have measured: both sides read and write it."""
+"""Questions of exchange.py to its ranks, and their measurements: both sides read and write them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Found:
-    """What the ranks measured: the turns of each loop, round by round. theirs: by kind. alone: without exchange.
+    """Measurements of the ranks: the turns of each loop, round by round. theirs: by kind. alone: without exchange.
 
     peers: the quickest of each kind. tried: all that were, with the seconds of a step. ways: that ours chose last, with
     how many parameters' gradients take each.

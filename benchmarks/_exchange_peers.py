@@ -1,4 +1,4 @@
-"""What a PyTorch user would take instead of Volary's exchange, for _exchange_turns.py."""
+"""Peers of Volary's exchange that a PyTorch user would take instead, for _exchange_turns.py."""
 
 from __future__ import annotations
 

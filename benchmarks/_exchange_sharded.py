@@ -66,7 +66,7 @@ def _step(options: Options) -> Row:
 
 @cache
 def _held_by_all(workers: int, partition: str) -> int:
-    """What all workers hold at most beyond torch, in bytes."""
+    """The most that all workers hold beyond torch, in bytes."""
     with tempfile.TemporaryDirectory() as folder:
         looks = watched(_command(folder, workers, partition, MEMORY_STEPS), "volary.worker", folder)
         last = _ends(folder)[-1]

@@ -19,7 +19,7 @@ from _report import Options, Row
 
 @dataclass(frozen=True)
 class Question:
-    """What one row asks of a case: how ours compares with `against`.
+    """A row's question about a case: how ours compares with `against`.
 
     against: kinds of peers, of which the quickest counts; or the step without exchange ("compute"); or the longer of
     that and what the link needs for the bytes that ours sends ("floor"). times: the ratio says how many times quicker
@@ -68,7 +68,7 @@ FULL = Effort(rounds=5, trials=1, alone=3, turn_s=4.0, steps=10, longest_s=40.0)
 
 
 def found_in(case: Case, *, quick: bool) -> Found:
-    """What the ranks of this case measure, once for all rows that ask for it. Raises LabError."""
+    """The ranks' measurements of this case, made once for all rows that ask for them. Raises LabError."""
     return _found(case, QUICK if quick else FULL)
 
 

@@ -1,4 +1,4 @@
-"""What a rank does for exchange.py: Volary's loop, DistributedDataParallel's, and both without exchange, a turn each.
+"""A rank of exchange.py: Volary's loop, DistributedDataParallel's, and both without exchange, a turn each.
 
 A lab starts it on its hosts as `python _exchange_turns.py session.yaml WANTED`, with WANTED as JSON: effort, warm_up
 and period (of ours, in steps) and peers (their kinds).
@@ -221,7 +221,7 @@ def _tried(kind: str, effort: Effort, turns: Turns, peers: Peers) -> list[Ready]
 
 
 def _sent_bytes() -> int:
-    """What has left this host by its link since the lab began."""
+    """Bytes that have left this host by its link since the lab began."""
     sent: int = psutil.net_io_counters(pernic=True, nowrap=False)[HOST_DEVICE].bytes_sent
     return sent
 

@@ -1,4 +1,4 @@
-"""What a run has left, and what it has come to."""
+"""Traces and results of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Result:
     samples: int
 
     def differs(self, expected: Result, *, exact: bool) -> list[str]:
-        """What is not as in the run that nobody disturbed. exact: weights and steps are promised, too."""
+        """Differences from the run that nobody disturbed. exact: weights and steps are promised, too."""
         found = []
         if self.samples != expected.samples:
             found.append(f"learnt from {self.samples} samples, undisturbed from {expected.samples}")
@@ -45,7 +45,7 @@ class Result:
 
 
 def result_of(folder: Path) -> Result:
-    """What the finished run in `folder` has come to."""
+    """The result of the finished run in `folder`."""
     checkpoints = Checkpoints(folder / "runs" / "it" / "checkpoints")
     step = checkpoints.steps()[-1]
     newest = checkpoints.path(step)
@@ -59,7 +59,7 @@ def result_of(folder: Path) -> Result:
 
 
 class Traces:
-    """What a run in `folder` leaves on the machine: its processes are known by a mark in their environment.
+    """The traces of a run in `folder` on the machine: its processes are known by a mark in their environment.
 
     variables: to be started with.
     """

@@ -44,7 +44,7 @@ run: {{name: it}}
 
 @dataclass(frozen=True)
 class Strategy:
-    """What is trained by. exact: a resumed run ends with the weights of one that nobody disturbed, bit for bit."""
+    """A strategy of training. exact: a resumed run ends with the weights of one that nobody disturbed, bit for bit."""
 
     settings: str
     workers: int = 2
@@ -227,7 +227,7 @@ class _Start:
         return process.poll() is not None
 
     def _look_at(self, code: int) -> None:
-        """What every end promises."""
+        """The promises of every end."""
         text = self._said.read_text(errors="replace")
         to_driver = {-getattr(signal, f"SIG{one.split()[0]}") for one in self._struck if " driver " in one}
         accepted = {0} | ({LOST, STOPPED} | to_driver if self._struck else set())

@@ -1,4 +1,4 @@
-"""What each worker does for gpu.py: our loop and a hand-written one on a device, a turn each. Its argument is JSON.
+"""A worker of gpu.py: our loop and a hand-written one on a device, a turn each. Its argument is JSON.
 
 rank and size: of this worker. device: that all of them train on. folder: where they meet, and rank 0 writes. network,
 source and batch_size: of the session. pairs and turn_s: how many turns, and about how long one is.
@@ -84,7 +84,7 @@ def _session(work: dict[str, Any]) -> Session:
 
 
 def _ours(model: Model, device: torch.device, group: Group, folder: Path) -> tuple[Loop, Callable[[], None]]:
-    """What `volary train` runs, and how it ends. A collective call."""
+    """The training of `volary train`, and how it ends. A collective call."""
     recorder = Recorder(group.rank)
     training = assemble(
         model,
@@ -105,7 +105,7 @@ def _ours(model: Model, device: torch.device, group: Group, folder: Path) -> tup
 
 
 def _peer(module: nn.Module, model: Model, session: Session, device: torch.device, group: Group) -> Loop:
-    """What a PyTorch user writes; of several workers with DistributedDataParallel. A collective call."""
+    """The loop that a PyTorch user writes; of several workers with DistributedDataParallel. A collective call."""
     if group.size > 1:
         module = DistributedDataParallel(module, gradient_as_bucket_view=True, static_graph=True)
     rule = session.optimizer

@@ -28,7 +28,7 @@ class Program(LabTraining):
 
     @property
     def command(self) -> list[str]:
-        """What each rank runs."""
+        """The command of each rank."""
         return [sys.executable, str(HERE / self.script), str(self.session), self.argument]
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark of the input pipeline reads: photographs that it makes, CIFAR-10's files, and packs of both."""
+"""Data of the input pipeline's benchmark: photographs that it makes, CIFAR-10's files, and packs of both."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _first(name: str, wanted: str, batch_size: int, pairs: int) -> Row:
 
 
 def _second(name: str, wanted: str, pack: Path, batch_size: int, pairs: int) -> Row:
-    """What is in the cache, against the same pack in local files."""
+    """Reading from the cache, against the same pack in local files."""
     cached = through_cache(_opened(Url(URL)), Cache(memory=Size.parse("1GB")), URL)
     _epoch(cached, batch_size)
     local = _opened(pack)

@@ -134,7 +134,7 @@ class _Schedule:
                     self._stopped += [one] if kind == "stop" else []
 
     def _look_at(self, code: int | None, said: Path) -> None:
-        """What the end of a run promises."""
+        """The promises of a run's end."""
         self._tell(f"ended with {code}")
         text = said.read_text(errors="replace")
         nobody_left = code == LOST and self._gone >= WORKERS

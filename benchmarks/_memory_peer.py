@@ -1,4 +1,4 @@
-"""What torchrun starts for memory.py and partitions.py: one training, with DDP or FSDP2 as their users write it."""
+"""The program that torchrun starts for memory.py and partitions.py: DDP or FSDP2 as their users write it."""
 
 from __future__ import annotations
 

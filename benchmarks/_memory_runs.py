@@ -1,4 +1,4 @@
-"""What a worker holds at most, of ours and of peers, while AlexNet-like (34 million parameters) is trained."""
+"""The most that a worker holds, of ours and of peers, while AlexNet-like (34 million parameters) is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memory processes hold while a command runs, looked at every 10 ms."""
+"""Memory that processes hold while a command runs, looked at every 10 ms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE_BY_ONE = {"OMP_PROC_BIND": "false", "OMP_NUM_THREADS": "1"}
 
 @dataclass(frozen=True)
 class Look:
-    """What one worker had at one time (seconds since 1970), in bytes."""
+    """Memory of one worker at one time (seconds since 1970), in bytes."""
 
     at: float
     held_bytes: int
@@ -63,7 +63,7 @@ def held_bytes(process: int) -> int:
 
 @cache
 def torch_bytes() -> int:
-    """What a process holds that has imported torch, and nothing else."""
+    """Memory of a process that has imported torch, and nothing else."""
     with subprocess.Popen([sys.executable, "-c", IMPORTED], stdin=subprocess.PIPE) as process:
         held, before = 1, 0
         while held != before:  # until it only waits

@@ -1,4 +1,4 @@
-"""What a page of a run that trains, or of very much, takes: for benchmarks/monitor.py."""
+"""Load of a page on a run that trains, or on a very large one: for benchmarks/monitor.py."""
 
 from __future__ import annotations
 

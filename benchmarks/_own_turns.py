@@ -1,4 +1,4 @@
-"""What each worker does for own_loop.py: a loop of one's own, and its peer, a turn each. Its argument is JSON."""
+"""A worker of own_loop.py: a loop of one's own, and its peer, a turn each. Its argument is JSON."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Sides:
         return turn
 
     def session(self) -> Loop:
-        """What `volary train` runs. A collective call."""
+        """The training of `volary train`. A collective call."""
         worker = self._worker
         training = assemble(
             self._model,
@@ -200,7 +200,7 @@ def reading(batches: Iterator[Any]) -> Loop:
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """What our loop hears of every optimiser is no part of the peer's."""
+    """The peer's optimisers are without the hooks that our loop sets on every optimiser."""
     both: tuple[dict[int, Any], ...] = (
         torch_optimizer._global_optimizer_pre_hooks,
         torch_optimizer._global_optimizer_post_hooks,

@@ -1,4 +1,4 @@
-"""What every benchmark script shares: its options, alternating pairs, and the rows that it prints and writes."""
+"""Parts of every benchmark script: its options, alternating pairs, and the rows that it prints and writes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class Options:
-    """What a script was asked: a quick run (all of it within two minutes), one row only, a file for the rows.
+    """The arguments of a script: a quick run (all of it within two minutes), one row only, a file for the rows.
 
     more: options of this script alone.
     """
@@ -101,7 +101,7 @@ def alternated(ours: Callable[[], Figure], theirs: Callable[[], Figure], pairs: 
 
 
 def compared(counted: Sequence[tuple[float, float]]) -> Paired:
-    """What pairs of figures, ours and theirs, come to."""
+    """Medians and ratio of pairs of figures, ours and theirs."""
     ratios = [one / other for one, other in counted]
     quarters = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [ratios[0]] * 3
     return Paired(

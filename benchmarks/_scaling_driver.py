@@ -1,4 +1,4 @@
-"""What scaling.py measures of a driver: its server with heartbeats, the board and a roster, and nothing else.
+"""A driver for scaling.py: its server with heartbeats, the board and a roster, and nothing else.
 
 `python _scaling_driver.py WORKERS` makes a run in the current folder, prints the run's directory, host, port and
 attempt as JSON, and serves until its standard input is closed. The roster expects one server process.

@@ -1,4 +1,4 @@
-"""What a rank does for _scaling_steps.py: steps with one codec after the other, and what a rank spends on each.
+"""A rank of _scaling_steps.py: steps with one codec after the other, and what a rank spends on each.
 
 A lab starts it on its hosts as `python _scaling_ranks.py session.yaml WANTED`, with WANTED as JSON: codecs (settings by
 name) and steps.

@@ -1,4 +1,4 @@
-"""What a rank does for _scaling_steps.py over servers: trains as `volary train` does, and notes what steps cost it.
+"""A rank of _scaling_steps.py over servers: trains as `volary train` does, and notes what steps cost it.
 
 A lab starts it on its hosts as `python _scaling_served_ranks.py session.yaml WANTED`, with WANTED as JSON: steps. The
 server beside the worker is its child, and counts with it.

@@ -88,7 +88,7 @@ class Fit:
         self._spread = np.linalg.inv(matrix.T @ matrix)
 
     def at(self, hosts: int) -> float:
-        """What is expected there."""
+        """The figure that is expected there."""
         return float(np.array(self._terms(hosts)) @ self._factors)
 
     def within(self, hosts: int) -> float:

@@ -62,7 +62,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a training. sent_bytes: of a worker, to the end. stale, stalest: mean and most staleness at use."""
+    """The result of a training. sent_bytes: of a worker, to the end. stale, stalest: mean and most staleness at use."""
 
     evaluations: list[Evaluation]
     sent_bytes: float = 0.0

@@ -52,7 +52,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Setup:
-    """What is measured: so many values in slices of so many, over a transport."""
+    """A measurement: so many values in slices of so many, over a transport."""
 
     size: int
     slice_size: int

@@ -1,4 +1,4 @@
-"""What a rank does for _server_models.py: the peer's training, and how long a step takes without anybody's pauses.
+"""A rank of _server_models.py: the peer's training, and how long a step takes without anybody's pauses.
 
 A lab starts it as `python _server_peer.py session.yaml WANTED`. WANTED: the accuracy that ends the training, or "pace".
 """

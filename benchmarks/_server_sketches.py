@@ -24,7 +24,7 @@ SERVER = 0
 
 
 class Sketch:
-    """What all have: parameters at the server; at workers what is pushed (ones) and where pulls come."""
+    """Memory of every sketch: parameters at the server; at workers pushed values (ones) and room for pulled ones."""
 
     def __init__(self, ranks: BenchRanks, address: str, size: int) -> None:
         self.ranks, self.address = ranks, address

@@ -44,7 +44,7 @@ Turns = list[list[float]]
 
 @dataclass(frozen=True)
 class Case:
-    """What one row measures. ours: a side's name (_server_ranks.py). rate: of the lab's links; None: on loopback."""
+    """The measurement of a row. ours: a side's name (_server_ranks.py). rate: of the lab's links; None: loopback."""
 
     ours: str
     workers: int
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def limit_s(self) -> float:
-        """What the server's link needs for what must pass it in one direction; the other carries as much meanwhile."""
+        """The seconds that the server's link needs in one direction; the other carries as much meanwhile."""
         return 8 * ROUND_BYTES / 2 * self.workers / (CARRIED * (rates.parse(self.rate) or float("inf")))
 
 

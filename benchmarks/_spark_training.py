@@ -1,4 +1,4 @@
-"""What tasks of Spark run for spark.py: one step of LeNet, with Volary and as users of TorchDistributor write it."""
+"""Tasks of Spark for spark.py: one step of LeNet, with Volary and as users of TorchDistributor write it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def theirs() -> float:
 
 
 def counted(batches: Iterator[Any]) -> Iterator[Any]:
-    """What a job of `mapInArrow` alone does with rows: it takes their bytes."""
+    """A job of `mapInArrow` alone: it takes the bytes of rows."""
     arrow: Any = import_module("pyarrow")
     total = sum(batch.nbytes for batch in batches)
     yield arrow.RecordBatch.from_pydict({"bytes": [total]})
@@ -57,7 +57,7 @@ def counted(batches: Iterator[Any]) -> Iterator[Any]:
 def predicting(
     make: Callable[[], torch.nn.Module], shape: tuple[int, ...], layers: tuple[str, ...] = ()
 ) -> Callable[[], Callable[[Any], Any]]:
-    """What `predict_batch_udf` takes: classes of a network, or the outputs of layers of it."""
+    """The function for `predict_batch_udf`: classes of a network, or the outputs of layers of it."""
 
     def begin() -> Callable[[Any], Any]:
         model, found = make().eval(), dict[str, Tensor]()

@@ -1,4 +1,4 @@
-"""What torchrun starts for start.py: one step of LeNet with DistributedDataParallel, as PyTorch users write it."""
+"""The program that torchrun starts for start.py: one step of LeNet with DistributedDataParallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank does for step_cpu.py: steps of each way of exchanging in turn, each in a stretch of time of its own.
+"""A rank of step_cpu.py: steps of each way of exchanging in turn, each in a stretch of time of its own.
 
 A lab starts it on its hosts as `python _step_cpu_ranks.py session.yaml WANTED`, with WANTED as JSON: codecs (settings
 by name), peers (kinds, of _exchange_peers.py) and steps (of a stretch).

@@ -1,4 +1,4 @@
-"""What a worker does for step_overhead.py: Volary's loop and a hand-written one, a turn each."""
+"""A worker of step_overhead.py: Volary's loop and a hand-written one, a turn each."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _fastest(peers: dict[str, Loop], turns: Turns, trials: int) -> str:
 
 
 def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group) -> Training[Lockstep]:
-    """What `volary.train.worker.job` trains with."""
+    """The training of `volary.train.worker.job`."""
     session, device = Session.read(member.directory.session), torch.device("cpu")
     seed_all(session.train.seed)
     model = build_model(session, device)
@@ -144,7 +144,7 @@ def _ours(training: Training[Lockstep]) -> Loop:
 
 
 def _peer(training: Training[Lockstep], rule: dict[str, Any], parallel: dict[str, Any]) -> Loop:
-    """What a PyTorch user writes, on a copy of the network; the batches are ours."""
+    """The loop that a PyTorch user writes, on a copy of the network; the batches are ours."""
     group = training.coordinator.rank.group
     session, rank, world_size = training.coordinator.rank.session, group.rank, group.size
     samples = session.data.source.open("train")

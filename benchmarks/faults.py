@@ -126,7 +126,7 @@ class Trial:
         return not any(_lives(one) for one in self.others if one.pid in pids)
 
     def said(self) -> str:
-        """What the command, and who outlived it, printed."""
+        """The output of the command, and of processes that outlived it."""
         self._said.flush()
         return Path("said").read_text(encoding="utf-8")
 
@@ -153,7 +153,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def in_a_run(strike: Callable[[Trial], float]) -> Callable[[], float]:
-    """What is done to a run, as one that begins it and ends what is left."""
+    """A fault done to a run, as a function that begins it and ends what is left."""
 
     @wraps(strike)
     def tried() -> float:

@@ -176,7 +176,7 @@ def _until(connection: Connection, key: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Question:
-    """What workers do, and what the driver may use for it, in CPU seconds, with the most of them."""
+    """Work of workers, and the driver's bound for it, in CPU seconds, with the most of them."""
 
     work: Callable[[Driver, int], float]
     unit: str

@@ -47,7 +47,7 @@ BATCHES = (64, 256, 1024)  # of `predict_batch_udf`
 
 @dataclass(frozen=True)
 class Images:
-    """What is scored. samples: in a full run."""
+    """The data that is scored. samples: in a full run."""
 
     network: str
     shape: tuple[int, ...]

@@ -43,7 +43,7 @@ ONE_BY_ONE = {"OMP_PROC_BIND": "false"}
 
 @dataclass(frozen=True)
 class Took:
-    """What one command took. seconds: to the end of the first step, or of the command. cpu_s: of all processes."""
+    """Cost of one command. seconds: to the end of the first step, or of the command. cpu_s: of all processes."""
 
     seconds: float
     cpu_s: float
@@ -97,7 +97,7 @@ def _row(name: str, case_name: str, figure: Callable[[Took], float], options: Op
 
 @cache
 def _pairs(case_name: str, *, quick: bool) -> list[tuple[Took, Took]]:
-    """What the commands of a case took, in turn."""
+    """Costs of a case's commands, in turn."""
     case = CASES[case_name]
     return alternated(case.ours, case.theirs, 2) if quick else alternated(case.ours, case.theirs, 8)[1:]
 
@@ -121,7 +121,7 @@ def _torchrun(workers: int) -> Took:
 
 
 def _timed(command: Sequence[str], folder: str, variables: Mapping[str, str]) -> Took:
-    """What a command takes that ends with all that it starts."""
+    """The cost of a command that ends with all that it starts."""
     before, began_at = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, cwd=folder, env=os.environ | variables, check=True, capture_output=True)
     seconds, after = time.perf_counter() - began_at, resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""What a test may leave behind: nothing. Processes, threads, shared memory and files, looked at before and after.
+"""A test leaves nothing behind: processes, threads, shared memory and files are looked at before and after.
 
 Processes and threads are this process's own. Shared memory and files are the machine's: where tests run in parallel, it
 cannot be told which of them left what nobody holds any more, and the whole run is looked at instead (`common`).
@@ -37,7 +37,7 @@ def adopt_orphans() -> None:
 
 
 def common() -> dict[str, frozenset[Path]]:
-    """What all tests of a run share and may not leave anything in: entries, by what each is."""
+    """Entries that all tests of a run share and may not leave anything in, by what each is."""
     return {"shared memory": _entries(SHARED_MEMORY), "file in the checkout": _checkout()}
 
 
@@ -53,7 +53,7 @@ def _alone() -> bool:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What there is at one moment. processes: ours, by (pid, start). files: in the checkout, which nobody may fill."""
+    """All there is at a moment. processes: ours, by (pid, start). files: in the checkout, which nobody may fill."""
 
     processes: frozenset[psutil.Process]
     threads: frozenset[threading.Thread]

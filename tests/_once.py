@@ -1,4 +1,4 @@
-"""What takes long to make and is only read: made once, however many processes run the tests."""
+"""Files that take long to make and are only read: made once, however many processes run the tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[], Any]) -> Any:
-    """What `make` returns: the processes of this run of pytest all have what the first of them was given."""
+    """The value that `make` returns: all processes of this run of pytest get the first one's."""
 
     def keep(folder: Path) -> None:
         folder.mkdir()

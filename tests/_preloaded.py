@@ -1,4 +1,4 @@
-"""What workers of tests are forked from: it imports what takes long, and does what takes long the first time."""
+"""Workers of tests are forked from this process: it imports, and does once, what takes long the first time."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def nodes(file, *types):
 
 @functools.cache
 def called(file):
-    """What the file calls, as it is written, once for each call."""
+    """The names that the file calls, as they are written, once for each call."""
     return [ast.unparse(node.func) for node in nodes(file, ast.Call)]
 
 

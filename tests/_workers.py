@@ -63,7 +63,7 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """What one worker does. The function travels as file and name: a test's module has no name to import it by."""
+    """The work of one worker. The function travels as file and name: a test's module has no name to import it by."""
 
     rank: int
     world_size: int

@@ -1,4 +1,4 @@
-"""What every test gets: a folder of its own to stand in, a look at what it leaves behind, and workers on demand."""
+"""Fixtures of every test: a folder of its own to stand in, a look at what it leaves behind, and workers on demand."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def figures_kept_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is measured here is not kept for this user, whose queue and settings are left alone."""
+    """Measurements made here are not kept for this user, whose queue and settings are left alone."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
@@ -105,7 +105,7 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What this test logs, without tasks that a browser of a test before left: asyncio logs them when collected."""
+    """This test's log, without tasks that a browser of a test before left: asyncio logs them when collected."""
     gc.collect()
     caplog.clear()
     return caplog

@@ -1,4 +1,4 @@
-"""What examples reach: on MNIST and tiny-shakespeare, which are beside the checkout, and on a table that is made up.
+"""Figures of examples: on MNIST and tiny-shakespeare, which are beside the checkout, and on a table that is made up.
 
 `plain.py` is run: that two workers learn the same is asked in test_example_pairs.py.
 """

@@ -188,6 +188,7 @@ def test_nothing_that_is_to_be_ignored_is_committed():
     ("what", "pattern"),
     [
         ("an unfinished thought", r"\b(TODO|FIXME|XXX|HACK)\b|door to be written"),
+        ("a docstring that hides its subject and asks nothing", r'^\s*"""What (?!.*\?)'),
         ("a path of one machine", r"(?<![\w./~-])/(root|Users|work|tmp)/\w"),
     ],
 )
@@ -257,7 +258,7 @@ def test_a_public_function_that_raises_says_so_or_its_protocol_does():
 
 
 def test_one_type_tells_a_run_of_a_parameter_s_values():
-    """What carries something of such a run has a `Range`; see docs/architecture.md, "Words"."""
+    """A type that carries something of such a run has a `Range`; see docs/architecture.md, "Words"."""
     found = {str(file.relative_to(PACKAGE)): list(types_of_a_run_of_values(file)) for file in PACKAGE.rglob("*.py")}
     assert {file: names for file, names in found.items() if names} == {"sharding/ranges.py": ["Range"]}
 
@@ -273,7 +274,7 @@ MOST_LINES, MOST_PARAMETERS, MOST_IMPORTS = 60, 8, 24
 
 
 def test_a_function_is_read_at_one_look_and_called_with_few_parameters():
-    """What a verb of the command line takes are its options, as many as there are."""
+    """A verb of the command line takes its options as parameters, as many as there are."""
     found = {}
     for file in sorted(PACKAGE.rglob("*.py")):
         for name, lines, parameters in functions(file):

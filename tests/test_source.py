@@ -1,4 +1,4 @@
-"""What the rules of the house look for is found, however it is written."""
+"""Code that breaks a rule of the house is found, however it is written."""
 
 import ast
 

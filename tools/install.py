@@ -112,14 +112,14 @@ def has_gpu() -> bool:
 
 
 def to_install(pip: list[str]) -> list[Package]:
-    """What `pip` would install, less the project itself."""
+    """The packages that `pip` would install, less the project itself."""
     done = subprocess.run([*pip, "-qq", "--dry-run", "--report", "-"], stdout=subprocess.PIPE, text=True, check=True)
     found = [one for one in json.loads(done.stdout)["install"] if "dir_info" not in one["download_info"]]
     return [Package(one["metadata"]["name"], one["metadata"]["version"]) for one in found]
 
 
 def summary(environment: Path, packages: list[Package]) -> str:
-    """What will be fetched, and how it could be less."""
+    """The download that is needed, and how it could be smaller."""
     lines = [f"Installing Volary in {environment}: {len(packages)} packages."]
     torch = next((one for one in packages if one.name == "torch"), None)
     if torch is not None:

@@ -32,7 +32,7 @@ class Machine(nn.Module):
         return -(seen @ self.visible) - softplus(seen @ self.weight + self.hidden).sum(1)
 
     def dreamt(self, seen, noise):
-        """What visible units become after one step of Gibbs sampling."""
+        """The visible units after one step of Gibbs sampling."""
         hidden = (self(seen) > noise[:, : len(self.hidden)]).to(seen.dtype)
         return (hidden @ self.weight.T + self.visible).sigmoid()
 

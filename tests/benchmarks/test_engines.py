@@ -55,7 +55,7 @@ def test_the_trainings_that_it_started_end_with_it(number, tmp_path):
 
 
 def _once_they_train(script: subprocess.Popen[bytes], folder: Path) -> list[psutil.Process]:
-    """What the script has started, once both workers of the plain training have done some steps."""
+    """The processes that the script has started, once both workers of the plain training have done some steps."""
     until = time.monotonic() + 240
     while len(list(folder.glob("*/pid-?"))) < 2:
         assert script.poll() is None

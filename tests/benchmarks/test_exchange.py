@@ -50,7 +50,7 @@ FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "wanted", "bet
 
 
 def run(*arguments: str, before: tuple[str, ...] = ()) -> str:
-    """What the script prints; its rows are in rows.json."""
+    """The script's output; its rows are in rows.json."""
     command = [*before, sys.executable, str(BENCHMARKS / "exchange.py"), "--quick", "--json", "rows.json", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=380).stdout
 

@@ -15,7 +15,7 @@ FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "wanted", "bet
 
 
 def run(*arguments: str) -> list[dict[str, object]]:
-    """What the script writes into its file of rows."""
+    """The rows that the script writes into its file."""
     subprocess.run(
         [sys.executable, str(SCRIPT), "--quick", "--json", "rows.json", *arguments],
         check=True,

@@ -68,7 +68,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def said(home: Path) -> Iterator[dict[str, Said]]:
-    """What each terminal said of one run: that in which it trained, and those that watched, listed and stopped it."""
+    """Each terminal's output of one run: the one in which it trained, and those that watched, listed and stopped it."""
     (home / "session.yaml").write_text(SESSION)
     (home / "net.py").write_text(NETWORK)
 

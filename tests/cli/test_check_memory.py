@@ -1,4 +1,4 @@
-"""What `volary check` says of memory: what workers take, whether it is there, and what helps."""
+"""`volary check` reports memory: how much workers take, whether it is there, and what helps."""
 
 from __future__ import annotations
 

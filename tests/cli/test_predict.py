@@ -47,7 +47,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Result:
 
 
 def outputs(result: Result) -> np.ndarray:
-    """What the network gives for new.csv, as anybody would compute it."""
+    """The network's outputs for new.csv, as anybody would compute them."""
     tables = [np.loadtxt(name, delimiter=",", skiprows=1, usecols=(0, 1)) for name in ("new.csv", "t.csv")]
     inputs = (tables[0] - tables[1].mean(0)) / tables[1].std(0)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What is imported before a verb needs it: the command answers quickly because of this, and this can be tested."""
+"""Verbs import little before they need it: so the command answers quickly, and this can be tested."""
 
 from __future__ import annotations
 

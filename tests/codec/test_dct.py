@@ -1,4 +1,4 @@
-"""What is special to cosine transforms: which waves travel, and how far edges and huge values go."""
+"""Cosine transforms alone: which waves travel, and how far edges and huge values go."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What holds for each codec, by listing the room: a new file is tested the moment it exists."""
+"""Promises of each codec, by listing the room: a new file is tested the moment it exists."""
 
 import dataclasses
 import hashlib
@@ -32,7 +32,7 @@ each_of_all = pytest.mark.parametrize("name", ALL)
 
 
 def each_of(names):
-    """What defaults do is shown in each run of the tests."""
+    """Defaults are tried in each run of the tests."""
     return pytest.mark.parametrize(
         "name", [pytest.param(one, marks=[pytest.mark.slow] * (one == NARROW)) for one in names]
     )

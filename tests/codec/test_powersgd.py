@@ -1,4 +1,4 @@
-"""What is special to PowerSGD: what of a matrix two thin ones hold, and how it becomes more from frame to frame."""
+"""PowerSGD alone: two thin matrices hold part of a matrix, and more of it from frame to frame."""
 
 import contextlib
 

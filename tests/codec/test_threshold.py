@@ -1,4 +1,4 @@
-"""What is special to the threshold: what is beyond it travels as it, and what is not waits."""
+"""The threshold alone: a value beyond it travels as the threshold, all others wait."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is special to top-k: which values travel, and how many while it warms up."""
+"""Top-k alone: which values travel, and how many while it warms up."""
 
 import pytest
 import torch

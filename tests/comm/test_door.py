@@ -1,4 +1,4 @@
-"""What the room costs to look at, and which sockets it can see."""
+"""The room costs little to look at, and sees only certain sockets."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_both_sides_have_the_same_keys_one_for_each_direction_and_others_on_each
 
 
 def test_whoever_has_the_key_and_all_that_travelled_cannot_derive_the_connections_keys() -> None:
-    """What an observer could do: be either side again, with the key, all frames and every share that was seen."""
+    """An observer's attempt to be either side again, with the key, all frames and every share that was seen."""
     here, there, frames = client(), server(), list[bytes]()
     agree(here, there, opening=recorded(frames), challenge=recorded(frames))
     opening, challenge = decode_as(frames[0], Opening), decode_as(frames[1], Challenge)

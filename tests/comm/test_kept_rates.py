@@ -1,4 +1,4 @@
-"""What links carry is kept for later runs, which look whether it is still so before they use it."""
+"""Rates of links are kept for later runs, which check them before they use them."""
 
 from __future__ import annotations
 

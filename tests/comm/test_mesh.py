@@ -138,7 +138,7 @@ def test_groups_have_one_mesh_nobody_listens_once_it_stands_and_cutting_it_wakes
 
 
 def with_a_stopped_peer(rank: int, world_size: int) -> str:
-    """What a rank is told that sends more than the kernel keeps to one whose process was stopped."""
+    """The message to a rank that sends more than the kernel keeps to one whose process was stopped."""
     bulletin = joined().bulletin.within("stopped")
     own = Mesh(bulletin, 0.5)
     pids = bulletin.share("process", os.getpid())

@@ -1,4 +1,4 @@
-"""What is seen to move is what connections carry, in either direction, whoever has opened them."""
+"""Bytes of all connections are seen to move, in either direction, whoever has opened them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sealed opens once, in order, unchanged, with the right key; beyond loopback the keyed server seals all."""
+"""A sealed message opens once, in order, unchanged, with the right key; beyond loopback the keyed server seals all."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_whoever_changes_what_is_said_ends_that_connection_and_no_other(
 
 
 def handshake_bytes() -> int:
-    """What a client says before its hello."""
+    """A client's bytes before its hello."""
     side = ClientSide(KEY, "echo", None, sealed=True)
     challenge, _ = ServerSide(KEY, "0" * 16, {"echo"}, sealed=True).receive(side.opening()[HEADER_BYTES:])
     return len(side.opening()) + len(side.answer(challenge[HEADER_BYTES:]))

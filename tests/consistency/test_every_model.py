@@ -1,4 +1,4 @@
-"""What every consistency model keeps, whatever it is called: run over all files of the room."""
+"""Promises of every consistency model, by listing the room."""
 
 from __future__ import annotations
 

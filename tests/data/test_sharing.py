@@ -1,4 +1,4 @@
-"""What `worker.feed` takes, and what each worker gets of it."""
+"""`worker.feed` takes data of several kinds, and gives each worker its share."""
 
 from __future__ import annotations
 

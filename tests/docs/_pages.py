@@ -66,7 +66,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def _marks(above: str) -> dict[str, str]:
-    """What the comments say with which the text above a fence ends."""
+    """The comments with which the text above a fence ends."""
     marks: dict[str, str] = {}
     while above.rstrip().endswith("-->"):
         start = above.rindex("<!--")

@@ -85,7 +85,7 @@ def shell(home: Path, tmp_path: Path) -> Shell:
 
 
 def shell_in(folder: Path, line: str, shell: str = "bash", at_most_s: float = AT_MOST_S) -> Said:
-    """What the line says and returns, with the folder as home and its bin/ first in the path."""
+    """Run the line, with the folder as home and its bin/ first in the path; its output and exit status."""
     environment = os.environ | {
         "HOME": str(folder),
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",

@@ -1,4 +1,4 @@
-"""What README says of accuracy: every strategy that a newcomer can name trains the session of `volary init`."""
+"""README's accuracy holds: every strategy that a newcomer can name trains the session of `volary init`."""
 
 from __future__ import annotations
 

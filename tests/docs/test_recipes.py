@@ -27,7 +27,7 @@ RECIPES = [block for block in blocks(PAGE) if block.language == "yaml"]
 
 @pytest.fixture
 def data(tmp_path: Path) -> None:
-    """What the recipes read, small, where they read it; and the reader's Python files."""
+    """The files that recipes read, small, where they read them; and the reader's Python files."""
     folder = tmp_path / "data"
     (folder / "fashion-mnist").mkdir(parents=True)
     for part in ("train", "t10k"):

@@ -1,4 +1,4 @@
-"""What a judge is shown in tests: heartbeats of workers, what each said of its end, and a run without a checkpoint."""
+"""Input of a judge in tests: heartbeats of workers, each one's verdict, and a run without a checkpoint."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ def verdict_of(
 
 
 def lines(error: VolaryError) -> list[str]:
-    """What a command prints."""
+    """The output of a command."""
     return error.told.splitlines()

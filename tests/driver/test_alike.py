@@ -1,4 +1,4 @@
-"""What all workers do alike is told once, when the last of them has said it, and only where all of them do it."""
+"""Warnings that all workers give alike are shown once, when the last one has given them, and only then."""
 
 from __future__ import annotations
 

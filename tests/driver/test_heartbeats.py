@@ -1,4 +1,4 @@
-"""What workers say reaches the watch and the journal, and what they are told reaches those that come late."""
+"""Reports of workers reach watch and journal, and orders for workers reach those that come late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver of a run over servers says of the checkpoint that it goes on from."""
+"""The driver of a run over servers says from which checkpoint the run continues."""
 
 from __future__ import annotations
 

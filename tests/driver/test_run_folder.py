@@ -1,4 +1,4 @@
-"""What a run cannot be resumed without comes back into its folder, and is told once."""
+"""Files without which a run cannot be resumed come back into its folder; a warning says so once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers say of their steps in full reaches the run's directory, unless it makes no sense."""
+"""Spans that workers report reach the run's directory, unless they make no sense."""
 
 from __future__ import annotations
 

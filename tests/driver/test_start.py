@@ -1,4 +1,4 @@
-"""What is refused before a run directory is made, and code of the user's own that a run takes by name."""
+"""Refusals before a run directory is made, and code of the user's own that a run takes by name."""
 
 from __future__ import annotations
 

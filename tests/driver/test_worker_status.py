@@ -1,4 +1,4 @@
-"""What is usual: bounds follow recent steps."""
+"""Bounds follow recent steps: they say which duration is usual."""
 
 from __future__ import annotations
 

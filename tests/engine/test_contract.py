@@ -1,4 +1,4 @@
-"""What every engine promises of a whole run, with its real launcher: weights, faults and ends are those of `local`."""
+"""Promises of every engine about a whole run, with its real launcher: weights, faults and ends are those of `local`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def engine(request: pytest.FixtureRequest) -> Tried:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """What the session comes to on engine `local`."""
+    """The session's result on engine `local`."""
     home = Path.cwd()
     os.chdir(tmp_path_factory.mktemp("local"))
     try:

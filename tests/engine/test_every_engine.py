@@ -1,4 +1,4 @@
-"""What every engine promises of the processes that it starts, whatever they do: over all files of the room."""
+"""Promises of every engine about the processes that it starts, whatever they do: over all files of the room."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def why_not() -> str:
 
 @pytest.fixture
 def hidden() -> list[str]:
-    """What is started by this command sees no runs in the current folder."""
+    """A process that this command starts sees no runs in the current folder."""
     if reason := why_not():
         pytest.skip(reason)
     runs = Path("runs").absolute()

@@ -20,7 +20,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 
 
 def models(text: str) -> dict[int, str]:
-    """What each of two ranks printed of its model."""
+    """Lines that each of two ranks printed of its model."""
     return {int(rank): value for rank, value in re.findall(r"__main__ (\d) of 2: (-?\d+\.\d+)", text)}
 
 

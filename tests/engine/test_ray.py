@@ -1,4 +1,4 @@
-"""What is refused before Ray is asked, a cluster that runs already, and actors of the user's own."""
+"""Refusals before Ray is asked, a cluster that runs already, and actors of the user's own."""
 
 from __future__ import annotations
 

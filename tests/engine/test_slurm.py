@@ -1,4 +1,4 @@
-"""What is refused before Slurm is asked, and what it refuses itself."""
+"""Refusals before Slurm is asked, and Slurm's own."""
 
 from __future__ import annotations
 

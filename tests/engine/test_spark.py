@@ -1,4 +1,4 @@
-"""What is refused before Spark is asked, what a stage is said to have failed of, and a cluster with executors."""
+"""Refusals before Spark is asked, reasons why a stage failed, and a cluster with executors."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_cluster_without_barriers_is_refused_by_its_version():
 
 
 def order(version: str) -> str:
-    """What a task of a driver with this version is told."""
+    """The answer to a task of a driver with this version."""
     return TaskOrder(version=version, command=[], python="", folder="", variables={}, log="").words()
 
 

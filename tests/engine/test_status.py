@@ -1,4 +1,4 @@
-"""What the command of a launcher that starts Volary ends with: a job script reads nothing else."""
+"""Exit status of the command of a launcher that starts Volary: a job script reads nothing else."""
 
 from __future__ import annotations
 

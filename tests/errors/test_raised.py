@@ -33,7 +33,7 @@ def written(text: str, file: str = "net.py") -> ModuleType:
 
 
 def caught(call: object, *arguments: object) -> Raised:
-    """What is read of the exception that a call raises. The frame of this file is a user's, too, as are all tests."""
+    """The account of the exception that a call raises. This file's frame is a user's, too, as are all tests."""
     try:
         call(*arguments)  # type: ignore[operator]
     except BaseException as error:

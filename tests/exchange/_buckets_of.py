@@ -36,7 +36,7 @@ def memory_of(one: BucketPlan) -> Memory:
 
 
 def apart(one: BucketPlan) -> Memory:
-    """What was agreed lies elsewhere than what was contributed."""
+    """Memory of which agreed values have another place than contributed ones."""
     return Memory(torch.zeros(one.shape.numel, dtype=one.dtype), torch.zeros(one.shape.numel, dtype=one.dtype))
 
 

@@ -108,7 +108,7 @@ class Lossy:
         return self._digest.hexdigest()
 
     def accounted(self) -> dict[str, Tensor]:
-        """What was agreed, and the residuals of all ranks. A collective call."""
+        """The agreed values, and the residuals of all ranks. A collective call."""
         residuals = self.errors.state()
         found = {}
         for name, agreed in self.agreed.items():

@@ -1,4 +1,4 @@
-"""What the exchange needs of a rank, over the group that a test's workers have joined."""
+"""A rank of the exchange, over the group that a test's workers have joined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a representation would cost, and which one is chosen: no processes, plain numbers."""
+"""Costs of representations, and which one is chosen: no processes, plain numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for each representation, by listing the room: a new file is tested the moment it exists."""
+"""Promises of each representation, by listing the room: a new file is tested the moment it exists."""
 
 from __future__ import annotations
 

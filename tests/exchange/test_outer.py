@@ -73,7 +73,7 @@ def in_three_dimensions(it: Any, inputs: Tensor) -> Tensor:
 
 
 def reused(it: Any, inputs: Tensor) -> Tensor:
-    """What the layer had as input is written over once its backward is done."""
+    """The layer's input is overwritten once its backward is done."""
     own = inputs.clone()
     own.requires_grad_().register_hook(lambda _: own.data.zero_())
     return plainly(it, own)

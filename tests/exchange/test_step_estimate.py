@@ -1,4 +1,4 @@
-"""What a worker's step is expected to compute: measured by its own thread's work."""
+"""The estimate of a worker's compute in a step is measured by its own thread's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What codecs cost here is measured by some runs, and found by all later ones."""
+"""Times that codecs take here are measured by some runs, and found by all later ones."""
 
 from __future__ import annotations
 

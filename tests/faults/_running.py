@@ -74,7 +74,7 @@ def session(
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command left."""
+    """The files and output that a command left."""
 
     status: int
     out: str
@@ -216,7 +216,7 @@ class Outcome:
 
 
 def outcome(directory: RunDirectory) -> Outcome:
-    """What a finished run came to."""
+    """The result of a finished run."""
     with RunReader(directory) as reader:
         losses = {(row.step, row.rank): row.loss for row in reader.steps()}
     checkpoints = Checkpoints(directory.checkpoints)
@@ -233,7 +233,7 @@ def descendants(pid: int) -> set[psutil.Process]:
 
 
 def words(process: psutil.Process) -> str:
-    """What a process is, for a message."""
+    """The name of a process, for a message."""
     with contextlib.suppress(psutil.Error):
         return f"{process.pid} {process.status()} {' '.join(process.cmdline())[:200]}"
     return f"{process.pid} (gone meanwhile)"

@@ -1,4 +1,4 @@
-"""What every fault test needs: runs that never outlive their test, and one that nobody disturbed to compare with."""
+"""Fixtures of all fault tests: runs that never outlive their test, and an undisturbed one to compare with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def launch() -> Iterator[Callable[..., Run]]:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a run of STEPS steps comes to when nothing happens to it: its losses and its final weights."""
+    """Losses and final weights of a run of STEPS steps that nothing disturbs."""
     return outcome(RunDirectory(once(tmp_path_factory, "undisturbed", _run_undisturbed) / "runs" / "it"))
 
 

@@ -36,7 +36,7 @@ time.time_ns = lambda: tell_ns() + round(ahead_s() * 1e9)
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the clock of every process that a test starts is ahead by, in seconds: a file, to be replaced whole."""
+    """The seconds by which the clock of every process that a test starts is ahead: a file, to be replaced whole."""
     file = Path("ahead").absolute()
     file.write_text("0")
     Path("moved").mkdir()

@@ -1,4 +1,4 @@
-"""What is left of a run is damaged: nothing is begun anew without being asked, and what is whole is gone on from."""
+"""A damaged run begins nothing anew without being asked, and continues from files that are whole."""
 
 from __future__ import annotations
 

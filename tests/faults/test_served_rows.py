@@ -1,4 +1,4 @@
-"""What workers over servers have contributed stays in the run's curves when it is resumed, and nothing comes twice."""
+"""Contributions of workers over servers stay in the run's curves when it is resumed, and none comes twice."""
 
 from __future__ import annotations
 

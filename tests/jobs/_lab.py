@@ -252,7 +252,7 @@ def _change_some(lab: Lab, chance: random.Random) -> None:
 
 
 def _check_room(lab: Lab, before: dict[str, bool]) -> None:
-    """What is given to runs that are alive is there, and each part of it is given once."""
+    """Check that each part given to a live run exists, and is given once."""
     for name, machine in _machines(lab).items():
         alive = [run for run in lab.runs.values() if run.alive and run.host == name]
         for kind in ("cores", "gpus"):

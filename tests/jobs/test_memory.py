@@ -1,4 +1,4 @@
-"""What runs of the queue take of memory: seen while they run, counted, and known of the next ones."""
+"""Memory of the queue's runs: it is measured while they run, counted, and known of the next ones."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def python_with(package: str) -> str:
 
 
 def said_by(python: str, code: str) -> str:
-    """What a process of its own prints: some packages leave threads and services behind until they end."""
+    """Output of a process of its own: some packages leave threads and services behind until they end."""
     found = f"import sys; sys.path += {sys.path!r}\n{code}"  # its own packages first
     done = subprocess.run([python, "-c", found], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

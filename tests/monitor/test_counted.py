@@ -1,4 +1,4 @@
-"""What was counted, in tables: a row for each worker and each server, a column for each plain count."""
+"""Counts in tables: a row for each worker and each server, a column for each plain count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/runs.md says can be done with a run's database, done."""
+"""docs/runs.md says what can be done with a run's database, and it can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user's program prints on rank 0 is shown as it comes, above the view, and once."""
+"""Output of the user's program on rank 0 is shown as it comes, above the view, and once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep has come to, of runs that were written without training."""
+"""Results of a sweep, of runs that were written without training."""
 
 from pathlib import Path
 

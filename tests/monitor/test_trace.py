@@ -62,7 +62,7 @@ METADATA = {
 
 
 def check_rules(found: list[dict[str, Any]]) -> None:
-    """What viewers rely on: of each phase its keys, times that are none below zero and go up, named tracks, no overlap.
+    """Viewers rely on this: of each phase its keys, times that are none below zero and go up, named tracks, no overlap.
 
     By "Trace Event Format": X needs ts and dur, i a scope, M an argument of its own; flows and pairs of B and E, which
     need partners, are not written.

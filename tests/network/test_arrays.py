@@ -62,7 +62,7 @@ def a_case(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def one_case(channel: TensorMessages, case: dict[str, Any]) -> dict[str, Tensor]:
-    """What this worker finds, and the gradient of its block."""
+    """This worker's result, and the gradient of its block."""
     tensor = values(case["seed"], case["shape"])
     first, second = case["grids"]
     made = DistributedArray.made(

@@ -36,12 +36,12 @@ def values(seed: int, rank: int, shape: tuple[int, ...]) -> Tensor:
 
 
 def weights_of(out: Tensor, seed: int, rank: int) -> Tensor:
-    """What each value of a result counts in its worker's loss, which is not linear in them."""
+    """The weight of each value of a result in its worker's loss, which is not linear in them."""
     return values(seed + 50, rank, tuple(out.shape))
 
 
 def together(kind: str, on: list[int], root: int, xs: dict[int, Tensor]) -> dict[int, Tensor]:
-    """What each worker's layer gives, by the definition, in one process."""
+    """The output of each worker's layer, by the definition, in one process."""
     if kind == "broadcast":
         return dict.fromkeys(on, xs[root] * 1)
     if kind == "gather":

@@ -1,4 +1,4 @@
-"""What a loss divides by: of torch's losses as torch itself divides, of others as they say; for figures, too."""
+"""Losses divide by a count: torch's losses as torch itself divides, others as they say; figures, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network computes, layer by layer, as it runs: real modules, which are afterwards as before."""
+"""A network's graph lists its computations layer by layer as it runs; real modules are afterwards as before."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def browser() -> Iterator[Browser]:
 
 
 def _playwrights_own() -> str | None:
-    """What `make browser` has fetched."""
+    """The browser that `make browser` has fetched."""
     return next(map(str, (Path(__file__).resolve().parents[2] / ".browser").glob("chromium-*/chrome-*/chrome")), None)
 
 

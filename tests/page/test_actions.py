@@ -1,4 +1,4 @@
-"""What the page changes of a run: it is asked for by the page itself, and told if it may not be."""
+"""The page changes a run only if the page itself asks for it, and says so where it may not."""
 
 from __future__ import annotations
 

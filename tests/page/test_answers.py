@@ -1,4 +1,4 @@
-"""What the page's server tells of runs: the numbers that the run has."""
+"""The page's server tells of runs the numbers that they have."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def card(page: Page, name: str) -> Locator:
 
 
 def told(panel: Locator) -> str:
-    """What a chart says of itself to who cannot see it; it waits until there is something."""
+    """The text by which a chart describes itself to screen readers; it waits until there is some."""
     plot = panel.get_by_role("img").first
     plot.wait_for()
     return plot.get_attribute("aria-label") or ""

@@ -1,4 +1,4 @@
-"""What the page shows first, and how: of a run that finished, was held up, starts; of several beside each other."""
+"""The page's first view of a run that finished, was held up, starts; of several beside each other."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def own(home):
 
 
 def looked_at(page: Page, name: str) -> None:
-    """What axe finds in the page as it is now is a fault. VOLARY_PICTURES: a folder that gets a picture of it."""
+    """Fails for each fault that axe finds in the page now. VOLARY_PICTURES: a folder that gets a picture of it."""
     if folder := os.environ.get("VOLARY_PICTURES"):
         Path(folder, f"{name}.png").write_bytes(page.screenshot(full_page=True))
     if AXE.exists():

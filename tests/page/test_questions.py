@@ -1,4 +1,4 @@
-"""What the page says of communication and stragglers, from events as a run writes them."""
+"""The page explains communication and stragglers, from events as a run writes them."""
 
 from __future__ import annotations
 

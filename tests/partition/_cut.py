@@ -54,7 +54,7 @@ def blocks(one: Session, rank: int, ranks: int) -> dict[str, Any]:
 
 
 def assert_same(found: Trained, expected: Trained, own: dict[str, Any], where: str, atol: float = 1e-11) -> None:
-    """What a rank has is its part of what one device has."""
+    """A rank's values are its part of one device's."""
     assert found.losses == pytest.approx(expected.losses, abs=1e-6), where
     assert found.parameters.keys() == expected.parameters.keys()
     for name, values in expected.parameters.items():

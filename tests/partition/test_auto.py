@@ -42,7 +42,7 @@ _TRIED: dict[str, Predicted] = {}
 
 
 def tried(session: Session) -> Predicted:
-    """What trying it predicts, of each session once."""
+    """The prediction of trying it, of each session once."""
     if (known := session.digest()) not in _TRIED:
         model = build_model(session, CPU)
         found = try_session(session, model, CPU, session.strategy.workers, started=False).predicted

@@ -109,7 +109,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 def interrupted(rank: int, world_size: int) -> list[Trained]:
-    """What trains on without a stop, and what goes on from its own checkpoint after 4 steps; in other ways, too."""
+    """Results of training without a stop, and continued from its own checkpoint after 4 steps; in other ways, too."""
     one = stepwise(branches(BRANCHED))
     whole = trained(rank, world_size, one, "whole", disk=Quick())
     trained(rank, world_size, one, "halves", disk=Quick(), until=lambda step: step == 4)

@@ -1,4 +1,4 @@
-"""What passes between parts and stages in 16 bits: half the bytes, about the same steps, the same bits everywhere."""
+"""Values pass between parts and stages in 16 bits: half the bytes, about the same steps, the same bits everywhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wide(name: str, hand_over: str) -> Session:
 
 
 def summed(rank: int, narrow: str, attempt: int) -> tuple[torch.Tensor, torch.Tensor, LayerGroup]:
-    """What two ranks add up and gather, of 7 values each in 64 bits."""
+    """Sums and gathered values of two ranks, of 7 values each in 64 bits."""
     group = LayerGroup(joined(attempt), narrow)
     own = torch.linspace(0.1 + rank, 3.3, 7, dtype=torch.double)
     return group.added_up(own), group.gathered(own[: 3 + rank], 0, [3, 4]), group

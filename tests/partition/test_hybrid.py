@@ -94,7 +94,7 @@ def stepwise(strategy: dict[str, Any]) -> Session:
 
 
 def interrupted(rank: int, world_size: int) -> list[Trained]:
-    """What trains on without a stop, and what goes on from its own checkpoint after 4 steps."""
+    """Results of a training without a stop, and of one that continues from its own checkpoint after 4 steps."""
     one = stepwise(hybrid(2))
     whole = trained(rank, world_size, one, "whole", disk=Quick())
     trained(rank, world_size, one, "halves", disk=Quick(), until=lambda step: step == 4)

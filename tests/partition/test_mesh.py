@@ -53,7 +53,7 @@ def train_all(rank: int, world_size: int, name: str) -> dict[str, Trained]:
 
 
 def assert_part(found: Trained, alone: Trained, one: Session, rank: int, where: str) -> None:
-    """What a rank has is its part of what one device has."""
+    """A rank's values are its part of one device's."""
     seed_all(one.train.seed)
     module = build_model(one, torch.device("cpu")).module
     holdings = one.strategy.partition.part(module, rank, one.strategy.workers).holdings

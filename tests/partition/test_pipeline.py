@@ -39,7 +39,7 @@ def sessions(strategy: dict[str, Any], stages: int) -> dict[str, Session]:
 
 
 def train_all(rank: int, world_size: int, strategy: dict[str, Any], stages: int) -> dict[str, Trained]:
-    """What a rank makes of all sessions that so many stages can be made of."""
+    """A rank's results of all sessions that so many stages can be made of."""
     found = sessions(strategy, stages)
     return {name: trained(rank, world_size, one, name, disk=Quick()) for name, one in found.items()}
 

@@ -1,4 +1,4 @@
-"""What tasks of Spark do for a step, without Spark: shares of a batch become slices, and slices sums."""
+"""Tasks of Spark compute a step, without Spark: shares of a batch become slices, and slices sums."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def dropping() -> dict[str, Any]:
 
 
 def interrupted(rank: int, world_size: int) -> dict[str, list[Trained]]:
-    """What trains on without a stop, and what goes on from its own checkpoint after 4 steps."""
+    """Results of a training without a stop, and of one that continues from its own checkpoint after 4 steps."""
     found = {}
     for name, one in dropping().items():
         whole = trained(rank, world_size, one, f"whole {name}", disk=Quick())
@@ -200,7 +200,7 @@ def test_check_says_what_each_worker_passes_to_others_and_it_is_what_is_sent(wor
 
 
 def passing(rank: int, world_size: int, one: Session) -> tuple[Trained, float]:
-    """What a worker trains, and what `check` said that its last step would send."""
+    """A worker's training, and the bytes that `check` expected its last step to send."""
     model = build_model(one, torch.device("cpu"))
     inputs, _ = model.samples.fetch(torch.tensor([0, 1]))
     uses = layer_uses(layer_graph(model.module, inputs, nullcontext()))

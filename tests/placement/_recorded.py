@@ -1,4 +1,4 @@
-"""What real launchers set in the environment of their processes, as recorded, and the place that it names."""
+"""Variables that real launchers set for their processes, as recorded, and the place that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every placement promises, over all files of the room: a new one is tested the moment it exists."""
+"""Promises of every placement, over all files of the room: a new one is tested the moment it exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes are told of their run, and what that means on a machine with other folders."""
+"""Processes are told of their run, and understand it on a machine with other folders."""
 
 from __future__ import annotations
 

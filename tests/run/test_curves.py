@@ -1,4 +1,4 @@
-"""What is measured of steps in a few points, and what a whole run took."""
+"""Measurements of steps in a few points, and totals of a whole run."""
 
 import math
 

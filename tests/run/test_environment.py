@@ -1,4 +1,4 @@
-"""What a run ran on."""
+"""The environment of a run: machine, system and versions."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What memory is left: the machine's own account, and the limits of the control groups that a process is in."""
+"""Memory that is left: the machine's own account, and the limits of the control groups that a process is in."""
 
 from __future__ import annotations
 

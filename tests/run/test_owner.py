@@ -1,4 +1,4 @@
-"""What another user could have written is not believed, and its code is not run, unasked."""
+"""Files that another user could have written are not believed, and their code is not run, unasked."""
 
 from __future__ import annotations
 

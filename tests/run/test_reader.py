@@ -1,4 +1,4 @@
-"""What a run looks like from outside: its state, its steps, and what is said where it cannot be read."""
+"""A run seen from outside: its state, its steps, and messages where it cannot be read."""
 
 import shutil
 import signal

@@ -1,4 +1,4 @@
-"""What workers send to a shard in tests: pushes and pulls of slices of a few bytes."""
+"""Messages from workers to a shard in tests: pushes and pulls of slices of a few bytes."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ class Play:
 
 
 def every(samples: int, epochs: int) -> Counter[tuple[int, int]]:
-    """What is learnt if all goes well: each (epoch, sample) once."""
+    """The samples of a run in which all goes well: each (epoch, sample) once."""
     return Counter((epoch, sample) for epoch in range(epochs) for sample in range(samples))
 
 

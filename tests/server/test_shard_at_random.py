@@ -58,7 +58,7 @@ class Naive(RuleBasedStateMachine):
         return {one for closing in self.closings for one in closing.contributions}
 
     def do(self, actions):
-        """What a host does, as it is told."""
+        """Carries out an action as a host does."""
         for action in actions:
             match action:
                 case Hold(number, contribution):

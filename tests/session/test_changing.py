@@ -1,4 +1,4 @@
-"""What a resumed run's settings may become."""
+"""A resumed run's settings may change, within limits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a sweep varies, and how its runs are called."""
+"""A sweep varies settings, and names its runs by them."""
 
 import pytest
 

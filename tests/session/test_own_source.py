@@ -14,7 +14,7 @@ from volary.session.own_source import source_of
 
 
 def notebook(*cells: str) -> dict[str, Any]:
-    """What the cells define, as a kernel would have it."""
+    """The names that the cells define, as in a kernel."""
     known: dict[str, Any] = {"__name__": "__main__"}
     for number, text in enumerate(cells):
         file = f"ipykernel_7/{number}.py"

@@ -1,4 +1,4 @@
-"""What goes with parameter servers, and what does not: one sentence each, before anything starts."""
+"""Parameter servers take some settings and refuse others: one sentence each, before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What befalls a simulated run, as its seed decides."""
+"""Faults of a simulated run, as its seed decides."""
 
 from __future__ import annotations
 

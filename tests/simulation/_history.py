@@ -1,4 +1,4 @@
-"""What has happened in one simulated run, as far as promises speak of it."""
+"""Everything that has happened in one simulated run, as far as promises speak of it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class History:
 
     @property
     def newest_checkpoint(self) -> Saved:
-        """What a run that resumes goes on from."""
+        """The state from which a resumed run continues."""
         return self.checkpoints[max(self.checkpoints)]
 
     def said(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ class History:
         return learnt
 
     def as_of(self) -> list[Value]:
-        """What every slice has to be after update `first`, and after each that follows."""
+        """The right value of every slice after update `first`, and after each that follows."""
         values = [self.began]
         for closing in self.closings:
             values.append(values[-1] + closing.contributions)

@@ -10,7 +10,7 @@ from simulation._server import Disk
 
 
 class Checkpoints:
-    """What is committed is checked by nobody but promises. files: of each draft, by slice; servers write there."""
+    """Checkpoints that nobody but promises checks. files: of each draft, by slice; servers write there."""
 
     def __init__(self, history: History, disk: Disk) -> None:
         self._history, self._disk = history, disk

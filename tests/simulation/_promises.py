@@ -1,4 +1,4 @@
-"""What every run, and every run of a model, has to keep: each takes a history and fails with what was broken."""
+"""Promises of every run, and of every run of a model: each takes a history and fails with what was broken."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def residuals_are_of_the_state(history: History) -> None:
 
 
 def the_end_is_saved(history: History) -> None:
-    """What a run has come to can be gone on from."""
+    """The run can be resumed from its checkpoint."""
     if history.closings:
         closings = history.newest_checkpoint.state["closings"]
         _keep(closings == history.newest, f"the last checkpoint is as of {closings}, not {history.newest}")
 
 
 def nothing_acknowledged_is_lost(history: History) -> None:
-    """What a live worker knows to be held is in an update, unless it was too late or has nothing to add."""
+    """A contribution that a live worker knows to be held is in an update, unless it was too late or adds nothing."""
     used = Counter(history.used())
     _keep(all(often == 1 for often in used.values()), f"used more than once: {used}")
     lost = {
@@ -136,7 +136,7 @@ def updates_are_of_whole_batches(history: History, samples: int, batch_size: int
 
 
 def reads_see_all_before(history: History) -> None:
-    """What is in an update was computed with the one before it, and nothing else."""
+    """A contribution in an update was computed with the update before it, and nothing else."""
     values = history.as_of()
     number = {each: closing.number for closing in history.closings for each in closing.contributions}
     for read in history.reads:

@@ -36,7 +36,7 @@ RULES = Rules(suspect_after_s=GIVE_UP_S / 2, give_up_after_s=GIVE_UP_S, startup_
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is simulated. model: a consistency plug-in. befall: what happens to the run besides its work.
+    """A simulated run. model: a consistency plug-in. befall: what happens to the run besides its work.
 
     workers, sizes (samples of an epoch and of a batch): None: the seed's choice, like others. compute_s: of forward and
     of backward. watch, roster, client, shard, residuals: or broken ones. clip: what updates are clipped by, as the
@@ -161,7 +161,7 @@ class Run:
         self.world.after(self.world.about(0.2), lambda: self.driver.say(self.pulse.fell({rank: "was killed"})))
 
     def _look(self) -> None:
-        """What `volary.driver.drive.Drive` does ten times a second."""
+        """Do the work that `volary.driver.drive.Drive` does ten times a second."""
         if self._seen:
             self.driver.say(self.pulse.observed(self.watch.quiet, ()))
         for rank in self.watch.given_up if self._seen and self.case.model.elastic else ():

@@ -47,7 +47,7 @@ Task: TypeAlias = Learn | EvaluatePiece | Figure
 
 @dataclass(frozen=True)
 class Habits:
-    """What workers of one run have in common. fetch_every: steps. asks_ahead: when backward begins, too.
+    """Settings that workers of one run share. fetch_every: steps. asks_ahead: when backward begins, too.
 
     hello: but for the rank. compute_s: the mean of forward, and of backward. clip: as own loops say with each step.
     """

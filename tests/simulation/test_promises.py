@@ -1,4 +1,4 @@
-"""What each consistency model promises holds in thousands of schedules, whatever befalls them."""
+"""Each consistency model keeps its promises in thousands of schedules, whatever befalls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a slow worker costs the others, in simulated time: the models keep their reason to be."""
+"""A slow worker costs the others time, simulated time: the models keep their reason to be."""
 
 from __future__ import annotations
 

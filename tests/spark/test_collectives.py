@@ -42,7 +42,7 @@ class Meeting:
 
 
 def together(size: int, work: Callable[[Team], Any]) -> list[Any]:
-    """What each of so many tasks returns."""
+    """The value that each of so many tasks returns."""
     meeting, group = Meeting(size), TaskGroup()
 
     def task(rank: int) -> Any:

@@ -1,4 +1,4 @@
-"""What a network does not take of a frame is refused with two of its rows, without Spark."""
+"""A frame that a network does not take is refused with two of its rows, without Spark."""
 
 from __future__ import annotations
 

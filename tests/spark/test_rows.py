@@ -54,7 +54,7 @@ def batch(partition: int, first: int, rows: int, width: int = 2) -> Any:
 
 @pytest.fixture
 def tasks() -> Iterator[list[dict[str, Any]]]:
-    """What processes announce while they serve: of partitions 9, 0 and 7, and of validation data."""
+    """Announcements of processes while they serve: of partitions 9, 0 and 7, and of validation data."""
     first = [batch(9, 0, 2), batch(0, 0, BLOCK), batch(0, BLOCK, 5)]
     with ExitStack() as serving:
         yield [announced(serving, *one) for one in ((first, 0), ([batch(7, 0, BLOCK)], 0), ([batch(0, 0, 3)], 1))]
@@ -148,7 +148,7 @@ def test_a_worker_says_what_was_wrong_with_rows_that_a_task_took(monkeypatch):
 
 
 class FirstAttempt:
-    """What Spark says of a task."""
+    """Spark's account of a task."""
 
     @staticmethod
     def attemptNumber() -> int:  # noqa: N802  # Spark's name

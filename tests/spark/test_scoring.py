@@ -46,7 +46,7 @@ def images(rows: int) -> np.ndarray:
 def scored(
     network: ScoringNetwork, column: object, name: str, outputs: Sequence[str], shape: Sequence[int] = ()
 ) -> list:
-    """What a task answers, after the journey there."""
+    """A task's answer, after the journey there."""
     scoring = Scoring.tried(network, layout_of(LIST, [name], shape=shape), outputs)
     there: Scoring = pickle.loads(pickle.dumps(scoring))
     return there.columns(column).to_pylist()

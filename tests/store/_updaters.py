@@ -2,7 +2,7 @@
 
 
 def decay(key, pushed, stored):
-    """What a user's optimiser may look like; a key says how much of the stored values goes on."""
+    """An optimiser as a user may write it; a key says how much of the stored values stays."""
     if key == "broken":
         raise ValueError("this key is not to be updated")
     stored.mul_(0.5 if key == "half" else 1.0).add_(pushed)

@@ -1,4 +1,4 @@
-"""What tests of local steps do by hand: workers that learn apart, each from its share of the same batches."""
+"""Local steps by hand: workers learn apart, each from its share of the same batches."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def recording(worker: Any) -> Any:
 
 
 def given(worker: Any, settings: Any, start: Any, rate: float = 0.1, more: Any = None) -> list[Any]:
-    """What it was launched with."""
+    """The arguments that it was launched with."""
     return [settings.width, settings.name, start.tolist(), rate, more]
 
 
@@ -158,7 +158,7 @@ def normalising(worker: Any) -> list[float]:
 
 
 def refused(worker: Any) -> str:
-    """What distribute says to a model that it cannot take."""
+    """The refusal of distribute of a model that it cannot take."""
     try:
         worker.distribute(nn.LazyLinear(3))
     except Exception as error:
@@ -302,7 +302,7 @@ def raising(worker: Any) -> None:
 
 
 def finding_out(worker: Any) -> dict[str, Any]:
-    """What workers find out together; 7 samples are held out, of which the last batch of 4 has 3."""
+    """Figures that workers find together; 7 samples are held out, of which the last batch of 4 has 3."""
     model = network()
     model, _ = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
     inputs, targets = next(iter(worker.feed(points(3), batch_size=3, shuffle=False)))

@@ -52,7 +52,7 @@ Loop = Callable[[Any], Any]
 
 @dataclass
 class Looped:
-    """What a worker's loop returned, its rows, what else it said. weights: as servers saved them; of rank 0 alone."""
+    """A worker's result: the value of its loop, rows, messages. weights: as servers saved them; of rank 0 alone."""
 
     value: Any
     rows: list[Any]
@@ -205,7 +205,7 @@ def bounded(worker: Any, staleness: int = 2, steps: int = 6) -> list[int]:
 
 
 def finding_out(worker: Any) -> dict[str, Any]:
-    """What workers find out together in 3 epochs of 25 samples, the last of which is a batch that one of them has."""
+    """Figures that workers find together in 3 epochs of 25 samples; one worker alone has the last batch."""
     model = network()
     model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9))
     feed = worker.feed(points(25), batch_size=BATCH, shuffle=False)

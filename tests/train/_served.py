@@ -42,7 +42,7 @@ from volary.train.worker.served_session import run_served
 
 @dataclass
 class Kept:
-    """What the servers kept at the end, as rank 0 finds it in the last checkpoint.
+    """The servers' values at the end, as rank 0 finds them in the last checkpoint.
 
     said: of the roster, by kind. rows: of this rank.
     """
@@ -67,7 +67,7 @@ class Kept:
 
 
 class Until:
-    """What a worker asks its pulse: whether it was asked to end, which it is after so many steps."""
+    """A pulse of which a worker asks whether it is to end; it is, after so many steps."""
 
     def __init__(self, recorder: Recorder, steps: int | None) -> None:
         self._recorder, self._steps = recorder, steps

@@ -69,7 +69,7 @@ class Quick(Disk):
 
 @dataclass
 class Trained:
-    """What came of it, on one rank. said: events, notes and metrics in order."""
+    """The result of a training, on one rank. said: events, notes and metrics in order."""
 
     parameters: dict[str, Tensor]
     outcome: Outcome | None
@@ -148,7 +148,7 @@ def started(it: Training) -> Iterator[None]:
 
 
 def looked_at(it: Training, outcome: Outcome | None = None) -> Trained:
-    """What a training has come to, in values that can be sent."""
+    """The result of a training, in values that can be sent."""
     parameters = {name: p.detach().clone() for name, p in it.flow.module.named_parameters()}
     return Trained(parameters, outcome, list(it.recorder.rows), list(it.recorder.events))
 

@@ -1,4 +1,4 @@
-"""What a run is asked to do while it trains: all ranks do it after the same step, and a resumed run knows it."""
+"""All ranks carry out a request to a training run after the same step, and a resumed run knows it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def ways(event: dict[str, Any]) -> dict[str, str]:
 
 
 def on_slow_links(rank: int, world_size: int, sessions: dict[str, Session]) -> tuple[dict[str, list[Trained]], Trained]:
-    """What a step took is made up, too: on a busy machine the second table may be worth a try, in one run and not in
+    """Durations of steps are made up, too: on a busy machine the second table may be worth a try, in one run and not in
     another.
     """
     with_figures(SLOW)
@@ -113,7 +113,7 @@ def test_under_autocast_no_layer_is_chosen_to_travel_as_factors(workers):
 
 
 def compared(rank: int, world_size: int, one: Session) -> list[dict[str, list[Trained]]]:
-    """What a step took is made up: the test's choice must not depend on this machine's load."""
+    """The duration of a step is made up: the test's choice must not depend on this machine's load."""
     with_figures(FAST)
     found = []
     for better in (0, 1):
@@ -141,7 +141,7 @@ def test_the_two_best_are_compared_over_some_steps_the_better_stays_and_a_run_re
 
 
 def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
-    """What was measured of the links is made up: they become slow in step 9."""
+    """Measurements of the links are made up: they become slow in step 9."""
     with_figures(FAST)
     choosing.FOLLOW_STEPS = 3
     choosing.worth_comparing = lambda ranked, _: ranked[:1]
@@ -150,7 +150,7 @@ def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
 
 
 def with_disturbed_steps(rank: int, world_size: int, one: Session) -> Trained:
-    """What was sent is made up: little in the first steps after each change. The first table stays."""
+    """Bytes sent are made up: few in the first steps after each change. The first table stays."""
     with_figures(FAST)
     Comparison.counted = lambda _: ([1.0] * 5, [1.5] * 5)  # type: ignore[method-assign]
     began: weakref.WeakKeyDictionary[ContributionBuffers[Any], int] = weakref.WeakKeyDictionary()

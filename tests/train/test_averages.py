@@ -94,7 +94,7 @@ def loss_of(parameters: dict[str, Tensor]) -> float:
 
 
 def by_torch(average: dict[str, Any]) -> dict[str, Tensor]:
-    """What torch's own averages come to, beside the same updates on one device."""
+    """The result of torch's own averages, beside the same updates on one device."""
     its = made(0, 1, averaged({"name": "none"}), "by torch")
     decay = average.get("decay")
     beside = AveragedModel(its.flow.module, multi_avg_fn=get_ema_multi_avg_fn(decay) if decay else None)

@@ -34,7 +34,7 @@ WAIT_S = 60
 
 
 class Gate:
-    """What this process writes of checkpoints: each file waits for `open`, and rank 1's fails if there is a reason."""
+    """This process's writer of checkpoints: each file waits for `open`, and rank 1's fails if there is a reason."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open, self.asked, self.why = threading.Event(), threading.Event(), ""

@@ -1,4 +1,4 @@
-"""What people do with a model, and the tests of DistributedDataParallel: as on one worker, or refused."""
+"""Uses of a model by people, and by the tests of DistributedDataParallel: as on one worker, or refused."""
 
 from __future__ import annotations
 

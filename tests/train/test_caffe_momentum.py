@@ -12,7 +12,7 @@ RATES = [0.1] * 10 + [0.01] * 10
 
 
 def caffe(values, gradients, rates, momentum, decay, *, kind="l2", nesterov=False):
-    """What `sgd_solver.cpp` and `nesterov_solver.cpp` say of one parameter, in numpy."""
+    """The update of one parameter by `sgd_solver.cpp` and `nesterov_solver.cpp`, in numpy."""
     history = np.zeros_like(values)
     for gradient, rate in zip(gradients, rates, strict=True):
         gradient = gradient + np.float32(decay) * (values if kind == "l2" else np.sign(values))

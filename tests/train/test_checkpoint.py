@@ -1,4 +1,4 @@
-"""What a checkpoint holds, how exactly training goes on from it, and what happens when it cannot be written."""
+"""A checkpoint: its content, how exactly training continues from it, and errors while it is written."""
 
 from __future__ import annotations
 

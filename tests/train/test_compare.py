@@ -1,4 +1,4 @@
-"""What all ranks compare before the first step."""
+"""All ranks compare code, settings, network and data before the first step."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ OF_REPLICAS = {
 
 
 def resumed(_: int, world_size: int, walks: dict[str, Any]) -> dict[str, Any]:
-    """What comes of each run without a stop, and of the one that goes on from its first checkpoint; its last files."""
+    """Results of each run without a stop, and of the one that continues from its first checkpoint; its last files."""
     found: dict[str, Any] = {}
     for number, (name, (writes, reads, dropped, _)) in enumerate(walks.items()):
         whole = keeping(3 * number, f"{name} whole", writes, dropped)

@@ -158,7 +158,7 @@ def averages(one: Session, folder: Path) -> Parameters:
 
 
 def tried(rank: int, world_size: int, feature: Feature, strategy: str, folder: str) -> str:
-    """What is wrong with it; empty if nothing is. A refusal is its sentence."""
+    """The fault of a training; empty if there is none. A refusal is its sentence."""
     try:
         one = made(feature, strategy)
         whole = run(rank, world_size, one, f"{folder}-whole")

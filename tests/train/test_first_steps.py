@@ -1,4 +1,4 @@
-"""What a worker says of its first steps and of the files that it writes, for its driver to compare with the others'."""
+"""A worker reports its first steps and the files that it writes, and its driver compares them with the others'."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def streaming(consistency: dict[str, Any], strategy: dict[str, Any], network: st
 def by_hand(
     one: Session, workers: int, folder: Path, *, behind: bool
 ) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
-    """What all workers have in the end, and each one's own: Douillard et al. 2025, algorithm 2.
+    """All workers' parameters in the end, and each one's own: Douillard et al. 2025, algorithm 2.
 
     behind: a fragment is taken over a part of the period after it left.
     """

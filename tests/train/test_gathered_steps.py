@@ -1,4 +1,4 @@
-"""What workers that gather parameters do between steps, and from whom and to whom their checkpoints go."""
+"""Workers that gather parameters: their work between steps, and checkpoints that they give and take."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_evaluations_histograms_and_saves_between_steps_leave_all_as_on_one_devi
 
 
 def interrupted(rank: int, world_size: int) -> list[Trained]:
-    """What trains on without a stop, and what continues from its own checkpoint after 6 steps."""
+    """Results of a training without a stop, and of one that continues from its own checkpoint after 6 steps."""
     in_small_units()
     whole = trained(rank, world_size, stepwise(GATHERS), "whole", disk=Quick())
     trained(rank, world_size, stepwise(GATHERS), "halves", disk=Quick(), until=lambda step: step == 6)

@@ -46,7 +46,7 @@ def gossip(consistency: Any = "gossip", optimizer: dict[str, Any] = PLAIN, **mor
 def by_hand(
     one: Session, workers: int, folder: Path, partners: list[list[int]] | None, *, behind: bool
 ) -> list[dict[str, Tensor]]:
-    """What each worker has in the end. partners: step by step, how many places before a worker its partners are.
+    """Each worker's parameters in the end. partners: step by step, how many places before a worker its partners are.
 
     None of them: those that the model draws, which tests/consistency looks at.
     """
@@ -278,7 +278,7 @@ def loop_that_saves(rank: int, world_size: int) -> tuple[Tensor, Tensor, float]:
 
 
 def loops_that_resume(rank: int, world_size: int, folder: Path) -> list[Tensor]:
-    """What a loop begins with that distributes its model before it restores it, and one that does so after."""
+    """Parameters with which two loops begin: one distributes its model before it restores it, one after."""
     found = []
     for attempt, order in enumerate([("distribute", "restore"), ("restore", "distribute")], 1):
         worker = worker_of_a_loop(rank, world_size, attempt, folder)

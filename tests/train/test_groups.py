@@ -71,7 +71,7 @@ def beside_each_other(rank: int, world_size: int) -> dict[str, Trained]:
 
 
 def encoded_apart(rank: int, world_size: int) -> list[Trained]:
-    """What two workers make of the encoded tasks who have nothing else to do."""
+    """Results of two workers that carry out the encoded tasks and have nothing else to do."""
     return [trained(rank, world_size, task("encoded", part), f"apart {part}") for part in range(2)]
 
 

@@ -40,7 +40,7 @@ def fresh(monkeypatch):
 
 
 def run_by_hand(text: str, *arguments: str) -> str:
-    """What a run's process does with a program, without the process."""
+    """Runs a program as a run's process does, without the process."""
     Path("mine.py").write_text(text)
     script = Script.of_program("mine.py", arguments)
     directory = RunDirectory.create(Path("runs"), None, script.name, script.to_yaml())

@@ -201,7 +201,7 @@ def test_two_ranks_resume_with_what_is_each_ones_own_bit_for_bit(workers):
 
 
 def scales(rank: int, world_size: int) -> float:
-    """What this worker's loss scale is in a second attempt, if in the first no worker had another one's."""
+    """This worker's loss scale in a second attempt, if in the first no worker had another one's."""
     for number, scale in enumerate([2.0 ** (10 + rank), 1.0]):
         script = Script(program="mine.py", strategy={"workers": world_size, **LOCAL})
         recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)

@@ -1,4 +1,4 @@
-"""What frames carried of a step that is left out, or of a parameter that nobody used, is not lost.
+"""Values that frames carried of a step that is left out, or of a parameter that nobody used, are not lost.
 
 The loss's gradient is the same whatever the parameters are, so that the sum of what was contributed is known: it is
 what was applied and the residuals.
@@ -89,7 +89,7 @@ def left(rank: int, world_size: int) -> dict[tuple[str, str, str], Any]:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Sequence[dict[tuple[str, str, str], Any]]:
-    """What each rank found."""
+    """Each rank's result."""
     return made_once(tmp_path_factory, "left-out", lambda: Workers(tmp_path_factory.mktemp("workers"))(2, left))
 
 
@@ -173,7 +173,7 @@ def left_to_servers(rank: int, world_size: int) -> dict[tuple[str, str], Any]:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Sequence[dict[tuple[str, str], Any]]:
-    """What each rank found."""
+    """Each rank's result."""
     return made_once(
         tmp_path_factory,
         "left-out-over-servers",

@@ -107,7 +107,7 @@ def test_random_numbers_of_the_program_are_not_drawn():
 
 @pytest.mark.parametrize("announced", [1, 2])
 def test_portions_are_read_before_they_are_asked_for(announced):
-    """What is announced, and beyond that this worker's share of the next batches."""
+    """The announced samples, and beyond them this worker's share of the next batches."""
     data = Drawn(signals=SHARES[announced + 1].start)
     with closing(portions_of(data, num_workers=1, prefetch_factor=4)) as portions:
         portions.expect(SHARES[:announced])

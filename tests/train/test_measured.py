@@ -1,4 +1,4 @@
-"""What `worker.metric` takes, and what it says of the rest."""
+"""`worker.metric` takes outputs and targets, and refuses others in a sentence."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def local_means(worker: Worker) -> tuple[Tensor, Tensor]:
 
 
 def asking(worker: Worker) -> str:
-    """What is said of an average that cannot be kept."""
+    """The message about an average that cannot be kept."""
     model = network()
     worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(SettingError) as raised:

@@ -132,7 +132,7 @@ def test_the_average_of_one_of_several_models_is_lent_to_that_one(workers):
 
 
 def within(worker: Any) -> list[str]:
-    """What is said of calls that an average does not go with."""
+    """Messages of calls that an average does not go with."""
     model, said = network(), []
     model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
     average = worker.average(model)

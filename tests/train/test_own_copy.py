@@ -1,4 +1,4 @@
-"""What a loop of one's own has at its end, where workers' parameters differ within a period, or always."""
+"""The models at the end of a loop of one's own, where workers' parameters differ within a period, or always."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_loop_that_ends_within_a_period_is_told_and_a_barrier_makes_all_copies
 
 
 def end_without_saving(rank: int, world_size: int) -> list[list[str]]:
-    """What is said where nobody reads a state, where it is read of copies alone, and where nothing differs."""
+    """Messages where nobody reads a state, where it is read of copies alone, and where nothing differs."""
 
     def leave(worker: Any) -> None:
         broken_off(worker)

@@ -30,7 +30,7 @@ SIZES = {name: loader for name, loader in LOADERS.items() if "drawn" not in name
 
 
 def counting(worker: Any, made: Any, *, learning: bool) -> dict[str, Any]:
-    """What programs add up over an epoch, as in any tutorial, with a network or without one."""
+    """Sums that programs form over an epoch, as in any tutorial, with a network or without one."""
     torch.manual_seed(7)
     model = network()
     if learning:

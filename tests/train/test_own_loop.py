@@ -46,7 +46,7 @@ def call(
     strategy: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Any:
-    """What a worker's process does with the function, without the process."""
+    """Calls the function as a worker's process does, without the process."""
     group = joined(attempt) if world_size > 1 else alone()
     script = Script(function=f"{LOOPS}:plain", strategy={"workers": world_size, **(strategy or {})}, **settings)
     recorder = Recorder(rank)
@@ -342,7 +342,7 @@ def test_replicas_of_an_own_loop_are_compared_as_often_as_is_said(workers):
 
 
 def step_with_own_settings(rank: int, world_size: int) -> list[str]:
-    """What is said where a setting is another on each worker from the third step on."""
+    """The message where a setting is another on each worker from the third step on."""
     found = []
     for attempt, (name, value, early) in enumerate([("lr", 0.1 + rank, False), ("betas", (0.9, 0.5 + rank / 4), True)]):
 

@@ -1,4 +1,4 @@
-"""What is measured of a step: its time by phase, and its bytes."""
+"""Measurements of a step: its time by phase, and its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What codecs left out of pushes to servers: a resumed run goes on from it as if nothing had happened."""
+"""Values that codecs left out of pushes to servers: a resumed run continues with them as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def killed_and_stopped(rank: int, world_size: int) -> dict[str, Kept | None]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Kept], Path]:
-    """What rank 0 of three runs found, and where they are."""
+    """The results of rank 0 of three runs, and their folders."""
     workers = Workers(tmp_path_factory.mktemp("workers"))
     return workers(WORKERS + 1, killed_and_stopped)[0], workers.folder / "1/runs"
 

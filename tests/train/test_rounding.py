@@ -1,4 +1,4 @@
-"""What "equal to rounding" means for a network with maxima and ReLUs: in 32 bits a rounding can decide one of them."""
+"""Equality "to rounding" for networks with maxima and ReLUs: in 32 bits a rounding can decide one of them."""
 
 from __future__ import annotations
 

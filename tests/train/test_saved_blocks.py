@@ -1,4 +1,4 @@
-"""What ranks save that hold blocks of tensors: any other cut, and a process that has all, read the same values."""
+"""Ranks save blocks of tensors: any other cut, and a process that has all, read the same values."""
 
 from __future__ import annotations
 

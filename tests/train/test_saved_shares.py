@@ -1,4 +1,4 @@
-"""What all workers remember alike is written by all of them, a share each, and read by however many there are."""
+"""All workers write the state that they have alike, a share each, and any number of workers reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done between the steps of workers that keep shares: evaluations, comparisons, histograms, saves."""
+"""Between the steps of workers that keep shares: evaluations, comparisons, histograms, saves."""
 
 from __future__ import annotations
 

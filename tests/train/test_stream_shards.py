@@ -24,7 +24,7 @@ def of(steps: int = 14, workers: int = 1, **strategy: Any) -> Session:
 
 
 def begun(rank: int, world_size: int) -> tuple[Any, Any, Any]:
-    """What two workers come to, with copies and with shards, and half of it, for others to resume."""
+    """Results of two workers, with copies and with shards, and half of a training, for others to resume."""
     whole = trained(rank, world_size, of(workers=2), "whole")
     sharded = trained(rank, world_size, of(workers=2, partition="sharded"), "sharded")
     trained(rank, world_size, of(workers=2), "half", until=lambda step: step >= 6)

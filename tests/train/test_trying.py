@@ -1,4 +1,4 @@
-"""What trying a session says of its steps: the memory that a worker needs, with activations."""
+"""Trying a session measures its steps: the memory that a worker needs, with activations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each update over servers is where positions count unevenly, by consistency model.
+"""Each update over servers where positions count unevenly, by consistency model.
 
 The loss's gradient is the same whatever the parameters are, so that sums over a run are known afterwards.
 """

@@ -91,7 +91,7 @@ def a_step_behind(rank: int, world_size: int, sessions: dict[str, Session]) -> d
 
 
 def late(one: Session, pauses: tuple[int, ...]) -> dict[str, Tensor]:
-    """What training comes to on one device if each gradient is applied a step late; all are applied at pauses."""
+    """The result of training on one device if each gradient is applied a step late; all are applied at pauses."""
     it = made(0, 1, replace(one, strategy=replace(one.strategy, workers=1)), "late")
     rule = torch.optim.SGD(it.flow.module.parameters(), **{key: SGD[key] for key in ("lr", "momentum")})
     waiting: list[Tensor] | None = None

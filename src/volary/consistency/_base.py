@@ -39,7 +39,7 @@ class Consistency:
         return 1
 
     def among(self, workers: int) -> Consistency:
-        """What so many workers go by: one without threads has nobody to wait for."""
+        """The model's rules for so many workers: one without threads has nobody to wait for."""
         return self if workers > 1 or self.threads > 1 else Consistency()
 
     @property

@@ -28,7 +28,7 @@ _LAST_DESCRIPTOR = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class HoldOrder:
-    """What a task is to do with rows of a frame. split: the frame's number. key: of the connections to the rows.
+    """A task's order for rows of a frame. split: the frame's number. key: of the connections to the rows.
 
     towards: the machine of Spark's driver, by which a task chooses its own address; empty: all of Spark is on one
     machine. keep_bytes: of a task's rows that stay in memory.

@@ -19,7 +19,7 @@ RETRIES = 3
 
 @dataclass(frozen=True)
 class QueuedDemand:
-    """What is counted of a run. memory_from: how its memory is known. movable: as `QueueEntry` has it."""
+    """The counted needs of a run. memory_from: how its memory is known. movable: as `QueueEntry` has it."""
 
     demand: Demand
     memory_from: MemoryFrom = "default"

@@ -48,7 +48,7 @@ class HostCapacity(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What is kept of this machine for a run of another user, by number. gives_way: by stopping runs, if need be."""
+    """Room of this machine kept for a run of another user, by number. gives_way: by stopping runs, if need be."""
 
     user: int
     demand: Demand

@@ -1,4 +1,4 @@
-"""What runs that wait take of memory: learnt from others of their session, and from dry runs meanwhile."""
+"""Estimates of memory for runs that wait: from other runs of their session, and from dry runs meanwhile."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def session_key(session_yaml: str) -> str:
 
 @dataclass(frozen=True)
 class KnownMemory:
-    """What is known of all sessions now, in bytes by their names: what runs took, and what dry runs say."""
+    """Memory of all sessions as known now, in bytes by their names: that runs took, and that dry runs expect."""
 
     taken: Mapping[str, int]
     estimated: Mapping[str, int]

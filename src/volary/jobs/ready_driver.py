@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 16
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What the driver is told. cores: its own; empty: all. variables: of its environment."""
+    """Settings that the driver is given. cores: its own; empty: all. variables: of its environment."""
 
     cores: tuple[int, ...]
     variables: dict[str, str]

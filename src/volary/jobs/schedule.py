@@ -133,7 +133,7 @@ class _Scheduling:
         self._found.reasons[entry.run] = Reason(f"waits for {words}", min(known, default=None))
 
     def _lacking(self, demand: Demand, rooms: Sequence[MachineRoom], refused: Mapping[str, str]) -> str:
-        """What there is no room for: of this machine alone where it has no other, else of each."""
+        """The need that there is no room for: of this machine alone where it has no other, else of each."""
         if list(refused) == [""]:
             return rooms[0].lacks(demand)
         found = [f"{room.lacks(demand)} on {room.name or 'this machine'}" for room in rooms]

@@ -29,7 +29,7 @@ class QueueSettings:
             raise SettingError(f"hosts has {twice[0]!r} twice; accepted: each machine once")
 
     def engine(self, *hosts: str, **more: Any) -> HostsEngine:
-        """What reaches these machines, with more of its settings."""
+        """The engine that reaches these machines, with more of its settings."""
         return HostsEngine(hosts=hosts, ssh=self.ssh, python=self.python, **more)
 
 

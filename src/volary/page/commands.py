@@ -99,7 +99,7 @@ def _start(arguments: Sequence[str], begun: Callable[[int], bool]) -> int:
 
 
 def answer(words: Sequence[str]) -> Any:
-    """What a command of `volary` answers in JSON. Raises BadInput with what it says if it cannot."""
+    """The answer of a command of `volary`, in JSON. Raises BadInput with the command's message if it fails."""
     command = [sys.executable, "-m", "volary", *words]
     try:
         output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=AT_MOST_S)
@@ -111,7 +111,7 @@ def answer(words: Sequence[str]) -> Any:
 
 
 def look(path: Path, target: str) -> Any:
-    """What `volary data look` finds at the path, as JSON has it. Raises BadInput with what it says otherwise."""
+    """The finding of `volary data look` at the path, as JSON has it. Raises BadInput with its message otherwise."""
     return answer(["data", "look", str(path), f"--target={target}", "--json"])
 
 

@@ -1,4 +1,4 @@
-"""What a run is good for, afterwards: predictions of dropped files, its worst samples, and its model as a file."""
+"""Uses of a finished run: predictions of dropped files, its worst samples, and its model as a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMS = {"safetensors": "weights", "onnx": "network", "pt2": "network"}
 
 
 def predicted(directory: RunDirectory, words: QueryParams, body: bytes) -> Any:
-    """What the run says to the file `name`, whose content is the body: its rows, as `volary predict` writes them.
+    """The run's predictions for the file `name`, whose content is the body: rows, as `volary predict` writes them.
 
     Raises BadInput with what that says if it cannot.
     """

@@ -1,4 +1,4 @@
-"""What every collective promises, each of its ways over real links."""
+"""Promises of every collective, each of its ways over real links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured of collectives is kept, and found again."""
+"""Measurements of collectives are kept, and found again."""
 
 from __future__ import annotations
 

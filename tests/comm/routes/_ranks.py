@@ -1,4 +1,4 @@
-"""What a route needs of a rank, over the group that a test's workers have joined."""
+"""A rank of a route, over the group that a test's workers have joined."""
 
 from __future__ import annotations
 

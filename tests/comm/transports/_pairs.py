@@ -62,7 +62,7 @@ class Cut:
         )
 
     def said(self, size: int = 0) -> bytes:
-        """What has been sent since the last call; waits for `size` bytes of it."""
+        """The bytes sent since the last call; waits for `size` bytes of them."""
         found = b""
         while True:
             self._tap.setblocking(len(found) < size)

@@ -49,7 +49,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def door() -> Iterator[tuple[IO[str], IO[str]]]:
-    """What is said to, and by, a process that listens and can start no thread until it is told something."""
+    """Messages to and from a process that listens and can start no thread until it is told something."""
     where = {"PYTHONPATH": str(Path(volary.__file__).parents[1])}
     with subprocess.Popen(
         [sys.executable, "-c", DOOR, OWN.key.hex()],

@@ -1,4 +1,4 @@
-"""What all transports promise: messages arrive whole and in place, whoever has no key stays out, and ends are told."""
+"""Promises of all transports: messages arrive whole and in place, whoever has no key stays out, and ends are told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes of one machine lend each other: no bytes travel, and nothing of it is left behind."""
+"""Processes of one machine lend each other memory: no bytes travel, and nothing of it is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was read is kept: once a machine, never thrown away within an epoch, checked before it is believed."""
+"""The cache keeps a file once a machine, drops nothing within an epoch, and checks it before use."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ FRAMES, TRANSPARENCY, CHANNELS = "further frames", "transparency", "channels bes
 
 
 class Is(NamedTuple):
-    """What a variant is read as. within: by so much a value may differ. dropped: how remarks on it begin."""
+    """The image as which a variant is read. within: by so much a value may differ. dropped: how remarks on it begin."""
 
     pixels: np.ndarray
     within: int = 0

@@ -1,4 +1,4 @@
-"""What samples have that nothing is made of is told once, by one worker, whoever decodes them."""
+"""One worker reports once which parts of samples are dropped, whoever decodes them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_the_validation_part_has_is_told_once_it_was_seen(workers, after):
 
 
 def validated(rank: int, world_size: int, servers: bool) -> list[str]:
-    """What is warned of in a run whose last samples of validation are transparent."""
+    """Warnings of a run whose last samples of validation are transparent."""
     folder = Path(f"images-{world_size}").absolute()
     for split, count in (("train", 12), ("test", 8)):
         for number in range(count):

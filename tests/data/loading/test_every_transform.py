@@ -1,4 +1,4 @@
-"""What holds for each transform, by listing the room, and what each of them does."""
+"""Promises of each transform, by listing the room, and the effect of each."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def folder(tmp_path: Path) -> Path:
 def inputs_of(
     folder: Path, rank: int = 0, world: int = 1, epochs: int = 2, **settings
 ) -> dict[tuple[int, int], torch.Tensor]:
-    """What each sample is in each epoch."""
+    """Each sample's values in each epoch."""
     samples = Images(folder=folder, transforms=(Resize(size=10), RandomCrop(size=8), Flip()), **settings).open("train")
     feed = Feed(samples, 6, share=SampleShare(rank, world))
     feed.limit(epochs * (feed.steps_per_epoch or 0))

@@ -1,4 +1,4 @@
-"""What holds for each source, by listing the room: a new file is tested the moment it exists."""
+"""Promises of each source, by listing the room: a new file is tested the moment it exists."""
 
 import dataclasses
 import subprocess

@@ -1,4 +1,4 @@
-"""What comes out of an Arrow file's compressed buffers is known from the file; one that makes no sense is refused."""
+"""The size of an Arrow file's decompressed buffers is known from the file; a senseless one is refused."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def net_with(field: tuple[str, str, str, str], number: bytes) -> bytes:
 
 
 def outcome(name: str, file: Path) -> str:
-    """What is wrong with how a file is taken; empty if nothing is."""
+    """The fault in how a file is taken; empty if there is none."""
     try:
         signal.setitimer(signal.ITIMER_PROF, PROCESSOR_S)
         READERS[name](file)

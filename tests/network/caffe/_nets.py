@@ -52,7 +52,7 @@ def solverstate(file, iterations, weights, histories):
 
 
 def computed(text, *inputs, weights=None, train=False, outputs=()):
-    """What a network gives for arrays: one, or several; weights: a file."""
+    """A network's outputs for arrays: one, or several; weights: a file."""
     source = source_of(text)
     module, translation = build(source, inputs_of(source), outputs)
     if weights is not None:

@@ -16,7 +16,7 @@ from volary.network.zoo import ROOM
 
 
 def read_again(module, shape, tmp_path):
-    """What the network gives for a few random samples, and what it gives once it was written and read again."""
+    """The network's outputs for a few random samples, and those after it was written and read again."""
     net = prototxt(module.eval(), shape, "it")
     (tmp_path / "it.caffemodel").write_bytes(written(net))
     values = np.random.default_rng(0).standard_normal((2, *shape)).astype(np.float32)

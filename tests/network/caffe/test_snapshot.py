@@ -42,7 +42,7 @@ TYPES = {
 
 
 def update(kind, gradient, kept, rate, iteration):
-    """What a parameter is lessened by, and what is kept for the next time (BVLC/caffe, src/caffe/solvers)."""
+    """The decrease of a parameter, and the history kept for the next step (BVLC/caffe, src/caffe/solvers)."""
     first, second = kept
     if kind == "SGD":
         first = 0.9 * first + rate * gradient

@@ -1,4 +1,4 @@
-"""What people do with a model that is distributed: one small loop each, which returns what it has come to.
+"""Uses of a model that is distributed: one small loop each, which returns its result.
 
 On several workers each comes to what it comes to on one. `REFUSED` are those that end in a sentence instead.
 """

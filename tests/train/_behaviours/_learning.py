@@ -1,4 +1,4 @@
-"""What the loops of this folder have in common: batches, an optimiser, a loss, and learning with them."""
+"""Common parts of this folder's loops: batches, an optimiser, a loss, and learning with them."""
 
 from __future__ import annotations
 

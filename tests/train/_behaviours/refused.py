@@ -1,4 +1,4 @@
-"""What workers cannot agree on, with the sentence that it ends in."""
+"""Uses on which workers cannot agree, each with the sentence that it ends in."""
 
 from __future__ import annotations
 

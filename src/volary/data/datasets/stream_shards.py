@@ -133,7 +133,7 @@ class StreamShards:
                 return
 
     def _read(self, batch: int, size: int) -> tuple[list[Any], bool]:
-        """What own shards have of a batch, and whether they have nothing after it."""
+        """The samples that own shards have of a batch, and whether they have nothing after it."""
         shards, found = self._dataset.num_shards, []
         for number, shard in self._own.items():
             before, after = (-(-(place - number) // shards) for place in (batch * size, (batch + 1) * size))
@@ -141,7 +141,7 @@ class StreamShards:
         return found, all(shard.over for shard in self._own.values())
 
     def _tell(self, mine: list[list[Any]]) -> dict[int, list[list[Any]]]:
-        """What each share has of the next batches, by its number; of all of them one, if each reads all."""
+        """The samples that each share has of the next batches, by its number; of all of them one, if each reads all."""
         if self._bulletin is None or not self._apart or self._share.count == 1:
             return {self._share.number: mine}
         told = self._bulletin.share(f"batches {self._told}", [self._share.number, mine])

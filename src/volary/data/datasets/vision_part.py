@@ -78,7 +78,7 @@ class VisionPart:
         return len(self.class_names) or max(self.targets) + 1
 
     def name(self, index: int) -> str:
-        """What to call a sample in a message."""
+        """The name of a sample in a message."""
         return f"sample {index} of {self.called}"
 
     def image(self, index: int) -> bytes:
@@ -167,7 +167,7 @@ def _targets(dataset: Any, called: str) -> list[int]:
 
 
 def _said(dataset: Any) -> Iterator[list[Any]]:
-    """What the data set itself has of classes, under the names that torchvision gives to that."""
+    """The classes of the data set itself, under the names that torchvision gives to them."""
     for name in _LABELS:
         found: Any = getattr(dataset, name, None)
         if hasattr(found, "tolist"):

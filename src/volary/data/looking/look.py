@@ -16,7 +16,7 @@ PICTURES = 24
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What is at `path`. kind: images, or table. parts: samples by part; one alone if the data comes undivided.
+    """The data at `path`. kind: images, or table. parts: samples by part; one alone if the data comes undivided.
 
     classes: samples of the training part by class. columns: of a table, of which `target` is to be predicted.
     session: text of a session that trains on it; empty if none can, and then the last of `remarks` says why.

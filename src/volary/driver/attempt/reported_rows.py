@@ -1,4 +1,4 @@
-"""What workers report with their beats, as rows of the run's database."""
+"""Reports that workers send with their beats become rows of the run's database."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _conclude(home: RunDirectory, attempt: int, rank: int, exits: Mapping[int, E
 
 
 def _kept(home: RunDirectory, rank: int) -> Path:
-    """What the worker has printed, where it stays once its folder here is gone."""
+    """The worker's output, in a place where it stays once its folder here is gone."""
     printed = [home.path.parents[1] / f"begin-{rank}.log", home.log(rank)]
     kept = Path(LOGS, f"{home.path.name}-worker-{rank}.log")
     kept.parent.mkdir(exist_ok=True)

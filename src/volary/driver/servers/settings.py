@@ -83,7 +83,7 @@ def roster_settings(session: Session) -> RosterSettings:
 
 
 def _lbfgs(optimizer: Any) -> LbfgsSettings:
-    """What the roster goes by, which coordinates an optimiser of vectors."""
+    """Settings of the roster, which coordinates an optimiser of vectors."""
     return LbfgsSettings(
         history_size=optimizer.history_size,
         tolerance_grad=optimizer.tolerance_grad,

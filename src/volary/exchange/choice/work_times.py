@@ -94,7 +94,7 @@ def _frame_s(codec: FrameCodec) -> float:
 
 
 def _once(codec: FrameCodec, rows: int, columns: int) -> Callable[[], None]:
-    """What is done to so many values, all of it."""
+    """A function that does all the work of encoding and adding so many values once."""
     values = torch.linspace(-1, 1, rows * columns).view(rows, columns)
     if not codec.by_rows:
         values = values.view(1, -1)

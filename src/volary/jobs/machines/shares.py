@@ -26,7 +26,7 @@ class RunningHere(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What a user's runner, process `pid`, says of him. wants: of his first run that waits for room on this machine.
+    """The account that a user's runner, process `pid`, gives of him. wants: of his first run that waits for room here.
 
     since_s: since when he waits for his turn, in seconds since `boot`, a start of the machine: since a run of his
     started last.
@@ -46,7 +46,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 def notice_of(entries: Sequence[QueueEntry], capacity: Capacity, before: Notice) -> Notice:
-    """What a runner says of its queue. before: who says it, and since when he waits if no run has started since.
+    """A runner's account of its queue. before: who gives it, and since when he waits if no run has started since.
 
     For a run that waits for GPUs no cores are kept.
     """
@@ -64,7 +64,7 @@ def notice_of(entries: Sequence[QueueEntry], capacity: Capacity, before: Notice)
 
 
 def beside(capacity: Capacity, mine: Notice, others: Sequence[Notice]) -> Capacity:
-    """What is left of the machine beside other users, and what is kept for them."""
+    """The room that is left of the machine beside other users, and the room kept for them."""
     running = [one for notice in others for one in notice.running]
     theirs = {core for one in running for core in one.cores} - {core for one in mine.running for core in one.cores}
     return msgspec.structs.replace(
@@ -76,7 +76,7 @@ def beside(capacity: Capacity, mine: Notice, others: Sequence[Notice]) -> Capaci
 
 
 def claims_of(mine: Notice, others: Sequence[Notice], cores: int) -> tuple[Claim, ...]:
-    """What `mine` keeps of a machine with so many cores for others, in their order."""
+    """The room that `mine` keeps of a machine with so many cores for others, in their order."""
     active = [one for one in others if one.running or one.wants]
     share = cores / (1 + len(active))
     found = []

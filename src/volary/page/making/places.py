@@ -38,7 +38,7 @@ class DataPlaces:
         return path
 
     def offered(self, text: str) -> list[dict[str, Any]]:
-        """What begins so: folders, and tables; the roots if nothing was typed. Raises BadInput for what is outside."""
+        """Folders and tables that begin so; the roots if nothing was typed. Raises BadInput for what is outside."""
         if not text:
             return [{"path": str(root), "folder": True} for root in self.roots]
         folder, slash, start = text.rpartition("/")

@@ -69,7 +69,7 @@ class MakingRoutes:
         return as_json({"path": str(path)})
 
     def _look(self, words: QueryParams, _: bytes) -> Any:
-        """What is at `path`, of which the column `target` is to be predicted."""
+        """The data at `path`, of which the column `target` is to be predicted."""
         if not (text := words.get("path", "")):
             raise BadInput("path is missing; accepted: a folder of images, or a table")
         return commands.look(self._places.path(text), words.get("target", ""))

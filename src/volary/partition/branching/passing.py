@@ -45,7 +45,7 @@ class BranchPassing:
         return found  # type: ignore[no-any-return]
 
     def leave(self, values: Sequence[Tensor] | None) -> list[Tensor]:
-        """What a branch gives, of any shapes, on all ranks. values: None where it is not."""
+        """The output of a branch, of any shapes, on all ranks. values: None where it is not."""
         mine = None if values is None else [_described(one) for one in values]
         said = gather_plain(mine, self.group.group)[self.workers[0]]
         found = []

@@ -48,7 +48,7 @@ class LineSearch(Struct):
 
 
 class LbfgsState(Struct):
-    """What the coordinator remembers, as a checkpoint has it. pairs: places of steps and changes of gradients that are
+    """The coordinator's memory, as a checkpoint has it. pairs: places of steps and changes of gradients that are
     kept, oldest first, of `made` so far. step: the length of the newest one, in directions.
     """
 
@@ -77,7 +77,7 @@ class LbfgsCoordinator:
         return Asked(rows, (*rows, *((PREVIOUS,) if state.iterations else ()), *pairs))
 
     def directs(self, found: FoundProducts, loss: float) -> tuple[Combine, ...]:
-        """What servers do with an update of which this was found. loss: of its batch, with the parameters before."""
+        """The servers' task in an update of which this was found. loss: of its batch, with the parameters before."""
         self._products.learn(self.asks, found)
         self._commands = []
         if self._state.search is None:
@@ -87,7 +87,7 @@ class LbfgsCoordinator:
         return tuple(self._commands)
 
     def state(self) -> LbfgsState:
-        """What it remembers by now."""
+        """The coordinator's memory by now."""
         self._state.products = self._products.plain()
         return self._state
 

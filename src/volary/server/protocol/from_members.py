@@ -136,7 +136,7 @@ class PartialNorms(_Message, frozen=True):
 
 
 class Products(_Message, frozen=True):
-    """What the update `number` asked for, of this server's slices. found: by shard, of all that it keeps."""
+    """The answer to update `number`, for this server's slices. found: by shard, of all that it keeps."""
 
     number: int
     found: dict[int, FoundProducts]

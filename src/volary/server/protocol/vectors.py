@@ -42,7 +42,7 @@ class FoundProducts(Struct, frozen=True, array_like=True):
 
 
 def joined(pieces: Iterable[FoundProducts]) -> FoundProducts:
-    """What pieces of the same vectors come to together, in the order in which they are given."""
+    """The sum of pieces of the same vectors, added in the order in which they are given."""
     found = FoundProducts()
     for one in pieces:
         if not found.products:

@@ -114,7 +114,7 @@ class RunProgress:
         self._gone: list[int] = []  # workers, while something of theirs is in no update yet
 
     def _portions(self, model: ConsistencyModel, workers: int, left: RemainingSamples) -> Portions | BatchPortions:
-        """What deals out the samples, of which so many are left."""
+        """The object that deals out the samples, of which so many are left."""
         pieces = model.pieces(workers)
         if pieces is None:
             return Portions(self.plan, left)
@@ -275,7 +275,7 @@ class RunProgress:
             before = self.steps
 
     def _asking(self, closed: Closed) -> Closing:
-        """What servers hear of an update: also what the method that directs it has to know first, if one does."""
+        """The order to servers for an update; the method that directs it, if one does, is told its part first."""
         if self.directing is None or not closed.closing.contributions:
             return closed.closing
         asks = self.directing.method.asks

@@ -44,5 +44,5 @@ class RosterSettings:
     lbfgs: LbfgsSettings | None = None
 
     def called(self, worker: int) -> str:
-        """What to call a worker, in a sentence."""
+        """The name of a worker, in a sentence."""
         return f"rank {worker}" if self.each == 1 else f"replica {worker + 1}"

@@ -75,7 +75,7 @@ class Measuring:
 
     @classmethod
     def of(cls, pieces: list[tuple[int, int]], *, writes: bool) -> Measuring | None:
-        """What is to be done with a snapshot, given the pieces of its evaluation, if any; None: nothing."""
+        """The measuring of a snapshot, given the pieces of its evaluation, if any; None: nothing is to be measured."""
         if not pieces and not writes:
             return None
         return cls(pieces or [(0, 0)], writes, evaluates=bool(pieces))

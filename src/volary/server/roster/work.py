@@ -278,7 +278,7 @@ class WorkScheduler:
         return self._tasks.get(Contribution(worker, clock))
 
     def _gathered(self, due: Sequence[DueUpdate], now: float) -> Sequence[DueUpdate]:
-        """What is due by them: where portions of a batch are handed out one by one, nothing before it is whole."""
+        """Work that is due by them: where portions of a batch are handed out one by one, nothing before it is whole."""
         if self._gathering is None:
             return due
         return self._gathering.take(due, {one: task.portions for one, task in self._tasks.items()}, now)

@@ -91,7 +91,7 @@ class NormsFound:
 
 @dataclass(frozen=True)
 class ProductsFound:
-    """What an update asked for is found. found: by shard, of all its slices here."""
+    """The answer to an update is complete. found: by shard, of all its slices here."""
 
     number: int
     found: dict[int, FoundProducts]

@@ -263,7 +263,7 @@ class Host:
                 self._report(Products(number, found))
 
     def _aside(self, answer: Header) -> Reading | None:
-        """What is asked for instead of the newest values."""
+        """The reading of values that are asked for instead of the newest; None: the newest are."""
         if answer.snapshot == AVERAGED:
             return self.slice_store.read_averaged(answer.slice)
         return self.slice_store.read_evaluated(answer.slice, answer.snapshot) if answer.snapshot else None

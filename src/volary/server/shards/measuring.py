@@ -1,4 +1,4 @@
-"""What servers find of an update before they apply it: the action of a slice, and what all slices come to."""
+"""Servers measure an update before they apply it: the action of a slice, and the total over slices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def measurement(number: int, closing: Closing) -> Measurement:
 
 
 def all_found(closing: Closing, by_shard: Mapping[int, Sequence[Any]]) -> NormsFound | ProductsFound:
-    """What was found of an update, slice by slice, as a report by shard."""
+    """Measurements of an update, slice by slice, as a report by shard."""
     if closing.norm is None:
         return ProductsFound(closing.number, {shard: joined(pieces) for shard, pieces in by_shard.items()})
     return NormsFound(closing.number, {shard: combined(norms, closing.norm) for shard, norms in by_shard.items()})

@@ -158,7 +158,7 @@ class SliceStore:
             held.offer.drop()
 
     def measure(self, due: Measurement) -> float | FoundProducts:
-        """What is to be known of the sum of held contributions, which stays at hand for `apply`."""
+        """The norm or products of the sum of held contributions, which stays at hand for `apply`."""
         self._summed[due.slice] = summed = self._sum(due.slice, due.contributions)
         find: Any = self._find
         if isinstance(due, FindNorm):

@@ -207,7 +207,7 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
 
 
 def _deciding(consistency: Any) -> tuple[str, str, str]:
-    """What decides what the model needs: a setting, its value, and what is accepted instead; empty: another model."""
+    """The setting that decides what the model needs, its value, and accepted values; empty: another model."""
     if not (name := consistency.deciding):
         return "consistency", CONSISTENCY.name_of(type(consistency)), ""
     (usual,) = (one.default for one in fields(consistency) if one.name == name)

@@ -74,7 +74,7 @@ class _Layer:
 
 
 def _opened(owner: nn.Module) -> Iterator[_Layer]:
-    """What is in a module that is opened, in order."""
+    """The parts of a module that is opened, in order."""
     if own := list(owner.parameters(recurse=False)):
         yield _Layer(owner, [*own], beside=True)
     listed = _is_list(owner)

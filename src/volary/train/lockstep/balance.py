@@ -22,7 +22,7 @@ class Balance:
 
     @classmethod
     def of(cls, session: Session, feed: Feed, recorder: Recorder) -> Balance | None:
-        """What the session says; None if shares stay as they are."""
+        """The balance that the session asks for; None if shares stay as they are."""
         if session.strategy.balance == "equal" or feed.share.count == 1:
             return None
         shares = BalancedShares(feed.batch_size, feed.share.count, session.train.accumulate)

@@ -239,11 +239,11 @@ class LoopCheckpoints:
 
     @property
     def _held(self) -> list[Any]:
-        """What this worker holds of the model; empty: all of it."""
+        """The parts of the model that this worker holds; empty: all of it."""
         return next((one.cut.held for one in self._distributed() if one.cut is not None), [])
 
     def expected(self, *, updates_locally: bool) -> CheckpointParts:
-        """What is largest of the checkpoints that this worker is going to write, as it is now."""
+        """The largest checkpoint that this worker is going to write, as it is now."""
         given = self._expected.values()
         weights = [weights_of(one) for one in given if isinstance(one, nn.Module)]
         updated = [

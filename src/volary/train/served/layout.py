@@ -58,7 +58,7 @@ class Layout:
     owners: Sequence[int] = ()
 
     def of_rank(self, rank: int, module: nn.Module) -> Layout:
-        """What one of the ranks that hold a replica exchanges with servers. module: of which it has its part."""
+        """The values that one rank of a replica held by several exchanges with servers. module: its part of it."""
         chunks = [number for number, owner in enumerate(self.owners) if owner == rank]
         known = {chunk: number for number, chunk in enumerate(chunks)}
         own = {part.name for chunk in chunks for part in self.chunks[chunk]}

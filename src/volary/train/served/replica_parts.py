@@ -35,7 +35,7 @@ def part_of(model: Model, rank: int) -> Part:
 
 
 def held_by_replica(model: Model) -> Holdings | None:
-    """What the workers hold that hold a replica together; None: each holds one alone."""
+    """The holdings of the workers that hold a replica together; None: each holds one alone."""
     return part_of(model, LEADER).holdings.of_replica if model.session.strategy.ranks_each > 1 else None
 
 

@@ -1,4 +1,4 @@
-"""What is thawed over servers: an attempt ends with each thaw, and the next begins with more that is trained."""
+"""Layers thaw over servers: an attempt ends with each thaw, and the next begins with more that is trained."""
 
 from __future__ import annotations
 

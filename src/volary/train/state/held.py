@@ -28,7 +28,7 @@ class TensorContent(Protocol):
 
     @property
     def state(self) -> Any:
-        """What is written: plain values, tensors and containers of these."""
+        """The values to write: plain values, tensors and containers of these."""
         ...
 
     def of(self, state: Any) -> Content:

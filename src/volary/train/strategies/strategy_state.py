@@ -19,7 +19,7 @@ _EARLIER = "ways"  # the name of all three in checkpoints of earlier versions
 
 
 def renamed(shared: Mapping[str, Any]) -> dict[str, Any]:
-    """What all ranks have alike in a checkpoint, by its names of this version, whichever wrote it."""
+    """State that all ranks have alike in a checkpoint, by its names of this version, whichever wrote it."""
     return {STRATEGY if name == _EARLIER else name: state for name, state in shared.items()}
 
 

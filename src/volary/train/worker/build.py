@@ -103,7 +103,7 @@ def assemble(
 def _averaged(
     rank: RankPart, replica: Voting, own: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], AbstractContextManager[None]]:
-    """What lends the network its average. own: of what this rank updates. A collective call."""
+    """A function that lends the network its average. own: of this rank's updated values. A collective call."""
     holdings = rank.part.holdings
     if not holdings.in_shares:
         return own

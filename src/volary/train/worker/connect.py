@@ -115,7 +115,7 @@ def gathered(
 
 
 def facts_of_first(member: Membership, recorder: Recorder, change: int) -> Facts:
-    """What rank 0 of the group of this change of members has posted of its code, settings, network and data.
+    """Facts that rank 0 of this change's group has posted of its code, settings, network and data.
 
     Raises VolaryError.
     """

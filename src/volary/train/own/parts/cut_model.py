@@ -163,7 +163,7 @@ class CutModel:
         return self._holder(optimizer).settings()
 
     def state_of(self, optimizer: Optimizer) -> list[Any]:
-        """What an optimiser that it holds remembers of this worker's parts, in plain values."""
+        """The state that an optimiser which it holds keeps of this worker's parts, in plain values."""
         return self._holder(optimizer).state().plain()
 
     def load_optimizer(self, optimizer: Optimizer, settings: Any, state: OptimizerState) -> None:
@@ -172,7 +172,7 @@ class CutModel:
 
     @property
     def held(self) -> list[Any]:
-        """What this worker holds of the network, as `volary.train.state.rank_state.held` describes it."""
+        """The parts of the network that this worker holds, as `volary.train.state.rank_state.held` describes them."""
         return held(self.module, self.holdings)
 
     @contextmanager

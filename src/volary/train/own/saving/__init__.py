@@ -1,1 +1,1 @@
-"""What a loop of a user's own saves: what may be kept, and how a checkpoint has it."""
+"""Values that a loop of a user's own saves: which may be saved, and how a checkpoint has them."""

@@ -1,4 +1,4 @@
-"""What `worker.save` is given as a checkpoint has it, and how `worker.restore` has it taken up, whoever wrote it."""
+"""Values given to `worker.save` as a checkpoint has them, and how `worker.restore` takes them, whoever wrote them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SavedValues:
         return {name: self._state_of(name, value) for name, value in named.items()}
 
     def own(self, named: Mapping[str, Any], states: Mapping[str, Any]) -> dict[str, Any]:
-        """What this worker alone has of these, where each updates itself."""
+        """The part of these that this worker alone has, where each updates itself."""
         alike = nn.Module | ModelAverage | ServedAverage
         own = [name for name, value in named.items() if hasattr(value, "state_dict") and not isinstance(value, alike)]
         found = {name: states[name] for name in own}
@@ -86,7 +86,7 @@ class SavedValues:
     def in_parts(
         self, named: Mapping[str, Any], rank: int, outer: Sequence[Any]
     ) -> Callable[[], Iterator[tuple[str, Savable]]] | None:
-        """What gives this worker's files of a model that workers hold parts of, as far as it is named; None: of none.
+        """A function from names to this worker's files of a model that workers hold parts of; None: there are none.
 
         outer: the plain state of the outer rule of local steps.
         """
