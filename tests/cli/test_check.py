@@ -161,6 +161,7 @@ def test_what_training_would_refuse_is_refused_in_one_sentence(check, settings, 
         ("train.epochs=1e30", "train.epochs: is 1e+30; accepted: up to 1,000,000,000,000"),
         ("strategy.backend=nccl", "backend is 'nccl', and training is on the CPU"),
         ("network=nets.py:Normed data.batch_size=1", "as a worker gets at a time): "),
+        ("network=nets.py:Normed data.batch_size=1", "got a single value a channel; accepted: 2 samples or more for"),
     ],
 )
 def test_what_is_refused_says_what_to_write_instead(check, settings, part, monkeypatch):
@@ -209,6 +210,12 @@ def test_one_sample_and_a_stream_are_tried_too(check):
     assert check(*streamed, "network=nets.py:Normed").status == 0
     refused = check(*streamed, "network=nets.py:Narrow")
     assert (refused.status, "RuntimeError at nets.py:16" in refused.err) == (2, True)
+
+
+def test_shares_of_one_sample_are_enough_for_batch_norms_over_all_workers(check):
+    shares = ("network=nets.py:Normed", "strategy.workers=2", "data.batch_size=2")
+    assert check(*shares).status == 2
+    assert check(*shares, "train.sync_batch_norm=true").status == 0
 
 
 def test_a_check_leaves_generators_and_settings_of_the_process_as_they_are(check):

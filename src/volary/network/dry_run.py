@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from volary.errors import BadInput, SettingError
 from volary.errors.raised import raised
 from volary.network.criteria.fit import described
+from volary.network.operations.single_value import ENOUGH_FOR_EACH, single_value
 
 if TYPE_CHECKING:
     from volary.network.criterion import Criterion
@@ -90,14 +91,15 @@ def _forward(module: nn.Module, inputs: Tensor, network: str) -> Any:
         one = " (1 sample, as a worker gets at a time)" if len(inputs) == 1 else ""
         given = f"{described(tuple(inputs.shape[1:]))} and type {str(inputs.dtype).removeprefix('torch.')}{one}"
         found = raised(error)
+        text = (
+            f"{norm} got a single value a channel; {ENOUGH_FOR_EACH}" if (norm := single_value(error)) else _text(error)
+        )
         if found.place:
             raise SettingError(
                 f"network {network!r} raised {type(error).__name__} at {found.place}, given inputs of shape {given}: "
-                f"{_text(error)}"
+                f"{text}"
             ) from error
-        raise SettingError(
-            f"network {network!r} does not take the data's inputs of shape {given}: {_text(error)}"
-        ) from error
+        raise SettingError(f"network {network!r} does not take the data's inputs of shape {given}: {text}") from error
 
 
 def _loss(criterion: Criterion, output: Any, targets: Tensor, loss: str) -> Tensor:

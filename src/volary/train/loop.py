@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 
-from volary.errors import TargetError
+from volary.errors import SettingError, TargetError
+from volary.network.operations.single_value import ENOUGH_FOR_EACH, single_value
 from volary.partition._base import Passes, whole_batch
 from volary.train.coordinator import Coordinator, EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask
 from volary.train.evaluation import totals
@@ -56,13 +57,30 @@ def train(it: Training[Coordinator]) -> Outcome:
     for task in it.coordinator:
         match task:
             case LearnTask():
-                _learn(it, task)
+                with enough_samples(it.recorder.rank, ENOUGH_FOR_EACH):
+                    _learn(it, task)
             case EvaluateTask():
                 _evaluate(it, task)
             case SaveTask():
                 it.replica.settle()
                 task.write()
     return it.coordinator.outcome
+
+
+@contextmanager
+def enough_samples(rank: int, accepted: str) -> Iterator[None]:
+    """Raise SettingError where a batch norm has a single value a channel, instead of torch's ValueError.
+
+    accepted: says what helps.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if norm := single_value(error):
+            raise SettingError(
+                f"{norm} got a single value a channel in training, as rank {rank} had one sample of a batch; {accepted}"
+            ) from error
+        raise
 
 
 def _learn(it: Training[Coordinator], task: LearnTask) -> None:

@@ -234,7 +234,8 @@ def _first_and_last(session: Session, samples: Samples | Stream) -> list[int]:
 
 def _share(session: Session) -> int:
     """How many samples a worker has in a pass, if all have as many."""
-    return session.data.batch_size // (session.strategy.shares * session.train.accumulate)
+    share = session.data.batch_size // (session.strategy.shares * session.train.accumulate)
+    return max(2, share) if session.train.sync_batch_norm else share  # batch norms go by the samples of all
 
 
 def _read(session: Session, samples: Samples | Stream, numbers: list[int]) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from volary.comm.groups.group import cut
 from volary.errors import Stopped
 from volary.train.device import device_of
+from volary.train.loop import enough_samples
 from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.loop_start import LoopStart
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from volary.train.member.pulse import Pulse
     from volary.train.own.loop_backend import LoopBackend
     from volary.train.recording.recorder import Recorder
+
+ENOUGH_FOR_EACH = (
+    "accepted: 2 samples or more for each worker (a larger batch, or fewer workers), or worker.sync_batch_norm(model)"
+)
 
 
 @contextmanager
@@ -42,7 +47,8 @@ def worker_of(
         worker = Worker(loop, script, recorder, device, member.place.local_rank)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
         with closing(worker):
-            yield worker
+            with enough_samples(member.place.rank, ENOUGH_FOR_EACH):
+                yield worker
             worker.finish()
 
 
