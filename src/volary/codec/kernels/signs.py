@@ -25,6 +25,7 @@ from volary.codec.kernels.compiled import (
     read,
     summing_kernel,
 )
+from volary.codec.kernels.words import pack, unpack
 
 ZERO, ONE = np.float32(0), np.float32(1)
 
@@ -172,25 +173,16 @@ def _add_means(words: NDArray[Any], positive: np.float32, negative: np.float32, 
 
 def _encode_rows(values: Tensor, frames: Tensor) -> bool:
     """Each row of `values` (rows, n) is a block; frames (rows, bytes): overwritten."""
-    rows, columns = values.shape
     below = values < 0
     count = below.sum(1)
     means = frames[:, :8].view(torch.float32)
-    means[:, 0] = values.masked_fill(below, 0).sum(1, dtype=torch.float64) / (columns - count).clamp(min=1)
+    means[:, 0] = values.masked_fill(below, 0).sum(1, dtype=torch.float64) / (values.shape[1] - count).clamp(min=1)
     means[:, 1] = values.masked_fill(~below, 0).sum(1, dtype=torch.float64) / count.clamp(min=1)
-    words = frames[:, 8:].view(torch.int32)
-    signs = torch.zeros(rows, 32, words.shape[1], dtype=torch.int64, device=values.device)
-    signs.view(rows, -1)[:, :columns] = below
-    words.copy_((signs << _places(values)).sum(1))
+    pack(below, frames[:, 8:].view(torch.int32), 1)
     return bool(torch.isfinite(means).all())
 
 
 def _decode_rows(frames: Tensor, columns: int) -> Tensor:
-    means, words = frames[:, :8].view(torch.float32), frames[:, None, 8:].view(torch.int32)
-    below = ((words >> _places(words)) & 1).flatten(1)[:, :columns].bool()
+    means = frames[:, :8].view(torch.float32)
+    below = unpack(frames[:, 8:].view(torch.int32), columns, 1).bool()
     return torch.where(below, means[:, 1:], means[:, :1])
-
-
-def _places(like: Tensor) -> Tensor:
-    """The places of bits in words, one below the other."""
-    return torch.arange(32, device=like.device).view(32, 1)

@@ -15,6 +15,7 @@ from torch import Tensor
 from volary.codec._base import FrameCodec
 from volary.codec.kernels.blocks import blocks_of, changed_blocks
 from volary.codec.kernels.compiled import change, compiled, kernel, read, summing_kernel
+from volary.codec.kernels.words import pack, unpack
 
 PER_WORD = 16
 SHARE = 0.9  # of the root mean square: about what takes most of the squares of normal and of Laplace values
@@ -104,17 +105,13 @@ def _encode_rows(values: Tensor, frames: Tensor, fixed: float) -> bool:
         return False
     own = SHARE * (squares / values.shape[1]).sqrt()
     thresholds = (torch.full_like(own, fixed) if fixed > 0 else own).float()
-    codes = (values > thresholds).int() + 2 * (values < -thresholds).int()
-    words = frames[:, 4:].view(torch.int32).zero_()
-    for turn, part in enumerate(torch.split(codes, words.shape[1], dim=1)):
-        words[:, : part.shape[1]] |= part << 2 * turn
+    pack((values > thresholds).int() + 2 * (values < -thresholds).int(), frames[:, 4:].view(torch.int32), 2)
     frames[:, :4].view(torch.float32).copy_(thresholds)
     return True
 
 
 def _add_rows(frames: Tensor, out: Tensor, sign: int) -> None:
     """Each row of `out` (rows, n) is a block, and so is each of `frames` (rows, bytes)."""
-    thresholds, words = sign * frames[:, :4].view(torch.float32), frames[:, 4:].view(torch.int32)
-    for turn, part in enumerate(torch.split(out, words.shape[1], dim=1)):
-        codes = words[:, : part.shape[1]] >> 2 * turn
-        part += thresholds * ((codes & 1) - ((codes >> 1) & 1)).float()
+    thresholds = sign * frames[:, :4].view(torch.float32)
+    codes = unpack(frames[:, 4:].view(torch.int32), out.shape[1], 2)
+    out += thresholds * ((codes & 1) - (codes >> 1)).float()

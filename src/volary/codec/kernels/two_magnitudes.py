@@ -14,6 +14,7 @@ import torch
 
 from volary.codec.kernels import largest
 from volary.codec.kernels.blocks import blocks_of
+from volary.codec.kernels.words import pack, unpack
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,18 +52,14 @@ def _narrow(wide: Tensor, narrow: Tensor, count: int) -> None:
     for place, side in enumerate((~large, large)):
         mean = (magnitudes * side).sum(1) / side.sum(1).clamp(min=1)
         words.view(torch.float32)[:, start + place] = mean.float()
-    codes, packed = large.int() + 2 * (values < 0).int(), words[:, start + 2 :].zero_()
-    for turn, part in enumerate(torch.split(codes, packed.shape[1], dim=1)):
-        packed[:, : part.shape[1]] |= part << 2 * turn
+    pack(large.int() + 2 * (values < 0).int(), words[:, start + 2 :], 2)
 
 
 def _widen(narrow: Tensor, wide: Tensor, count: int) -> None:
     """The other way, to `wide`."""
     start = (count + 1) // 2
-    words, values = narrow.view(torch.int32), wide.view(torch.float32)[:, start:]
+    words = narrow.view(torch.int32)
     wide.view(torch.int32)[:, :start] = words[:, :start]
     smaller, larger = words.view(torch.float32)[:, start : start + 2].split(1, dim=1)
-    packed = words[:, start + 2 :]
-    for turn, part in enumerate(torch.split(values, packed.shape[1], dim=1)):
-        codes = packed[:, : part.shape[1]] >> 2 * turn
-        part.copy_(torch.where(codes & 1 > 0, larger, smaller) * (1 - (codes & 2)))
+    codes = unpack(words[:, start + 2 :], count, 2)
+    wide.view(torch.float32)[:, start:] = torch.where(codes & 1 > 0, larger, smaller) * (1 - (codes & 2))
