@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from volary.api import Result as Result
     from volary.api import launch as launch
     from volary.session.spec import Session as Session
+    from volary.train.factors.groups import parameter_groups as parameter_groups
     from volary.train.own.startup.init import init as init
     from volary.train.own.worker import Worker as Worker
 
@@ -28,8 +29,9 @@ _HOME = {
     "Result": "volary.api",
     "init": "volary.train.own.startup.init",
     "Worker": "volary.train.own.worker",
+    "parameter_groups": "volary.train.factors.groups",
 }
-__all__ = ["Result", "Session", "Worker", "init", "launch", "store"]
+__all__ = ["Result", "Session", "Worker", "init", "launch", "parameter_groups", "store"]
 
 
 def __getattr__(name: str) -> "Any":

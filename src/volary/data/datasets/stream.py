@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from volary.data.batching.collate import collate
-from volary.data.datasets.stream_shards import IterableInShards, StreamShards
+from volary.data.datasets.stream_shards import IterableInShards, StreamShards, Tellings
 from volary.data.reader import Found, SamplePlaces
 from volary.errors import DataError
 
@@ -61,7 +61,7 @@ class Stream:
     def divide(self, share: SampleShare, bulletin: Telling) -> None:
         """Read for this share alone from now on, if it is in shards. bulletin: of all workers, for this stream."""
         if self._shards is not None:
-            self._shards.divide(share, bulletin)
+            self._shards.divide(share, Tellings(bulletin))
             self._epoch = -1
 
     def first(self) -> tuple[Tensor, Tensor]:

@@ -36,6 +36,21 @@ class Telling(Protocol):
     def forget(self, topic: str) -> None: ...
 
 
+class Tellings:
+    """What all who read a stream tell each other in turn: each takes part in as many."""
+
+    def __init__(self, bulletin: Telling) -> None:
+        self._bulletin, self._told = bulletin, 0
+
+    def tell(self, value: Any) -> list[Any]:
+        """Everybody's value, by rank. Whoever has told more since has read what was told before."""
+        told = self._bulletin.share(f"batches {self._told}", value)
+        if self._told:
+            self._bulletin.forget(f"batches {self._told - 1}")
+        self._told += 1
+        return told
+
+
 class ShardBatch(NamedTuple):
     """A worker's samples of a batch. places: of these in the batch, of `total` samples. ends: the epoch's last one."""
 
@@ -58,9 +73,9 @@ class StreamShards:
         self._dataset, self._name = dataset, name
         self.divide(UNDIVIDED, None)
 
-    def divide(self, share: SampleShare, bulletin: Telling | None) -> None:
-        """Read for this share from the next `start` on. bulletin: of all who have a share; None: there is one."""
-        self._share, self._bulletin, self._told = share, bulletin, 0
+    def divide(self, share: SampleShare, tellings: Tellings | None) -> None:
+        """Read for this share from the next `start` on. tellings: of all who have a share; None: there is one."""
+        self._share, self._tellings = share, tellings
         self._own: dict[int, _Shard] = {}
         self._ahead: deque[ShardBatch] = deque()
         self._batch, self._ended = 0, False
@@ -142,13 +157,9 @@ class StreamShards:
 
     def _tell(self, mine: list[list[Any]]) -> dict[int, list[list[Any]]]:
         """The samples that each share has of the next batches, by its number; of all of them one, if each reads all."""
-        if self._bulletin is None or not self._apart or self._share.count == 1:
+        if self._tellings is None or not self._apart or self._share.count == 1:
             return {self._share.number: mine}
-        told = self._bulletin.share(f"batches {self._told}", [self._share.number, mine])
-        if self._told:  # all have read what was told before: they have told more since
-            self._bulletin.forget(f"batches {self._told - 1}")
-        self._told += 1
-        return dict(told)
+        return dict(self._tellings.tell([self._share.number, mine]))
 
 
 class _Shard:

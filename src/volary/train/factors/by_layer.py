@@ -30,7 +30,7 @@ def factors_by_layer(module: nn.Module, decay: float) -> dict[str, float]:
         return {}
     layers = layers_of(module)
     if len(layers) < 2:
-        raise SettingError(f"train.layer_decay is {decay:g}, and the network has one layer; accepted: 1")
+        raise SettingError(f"layer_decay is {decay:g}, and the network has one layer; accepted: 1")
     return {name: decay**place for place, names in enumerate(reversed(layers)) for name in names}
 
 

@@ -41,10 +41,24 @@ class FactorsByName:
 
         Raises SettingError for a pattern that fits none of its parameters, and as `factors_by_layer`.
         """
-        named, train = dict(named_parameters(module)), session.train
-        vectors = frozenset(name for name, one in named.items() if one.ndim < 2)
         of_network: Mapping[str, tuple[float, float]] = getattr(session.network, "factors", dict)()
-        found = cls(train.parameters, of_network, vectors, factors_by_layer(module, train.layer_decay))
+        try:
+            return cls.among(module, session.train.parameters, of_network, session.train.layer_decay)
+        except SettingError as error:
+            raise SettingError(f"train.{error}") from None
+
+    @classmethod
+    def among(
+        cls,
+        module: nn.Module,
+        patterns: tuple[ParameterFactors, ...],
+        of_network: Mapping[str, tuple[float, float]],
+        layer_decay: float,
+    ) -> FactorsByName:
+        """The factors of a module's parameters. Raises SettingError as `of`, by the settings' own names."""
+        named = dict(named_parameters(module))
+        vectors = frozenset(name for name, one in named.items() if one.ndim < 2)
+        found = cls(patterns, of_network, vectors, factors_by_layer(module, layer_decay))
         found._check(list(named))
         return found
 
@@ -81,7 +95,7 @@ class FactorsByName:
         for one in self.patterns:
             if not any(self._fits(name, one.match) for name in names):
                 raise SettingError(
-                    f"train.parameters: match is {one.match!r}, which fits no parameter; accepted: a pattern of names "
+                    f"parameters: match is {one.match!r}, which fits no parameter; accepted: a pattern of names "
                     f"such as {names[0] if names else 'conv1.weight'!r}"
                 )
 

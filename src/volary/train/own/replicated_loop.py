@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from volary.data.datasets.stream_shards import Tellings
 from volary.data.sharing.among import Among
 from volary.data.sharing.own_sharding import SharedAlready
 from volary.data.sharing.shared import shared
@@ -74,6 +75,7 @@ class ReplicatedLoop:
         self._hooks: OptimizerHooks[LoopModel] | None = None
         self._watch: LossWatch | None = None
         self._gathered = itertools.count(1)
+        self._tellings = Tellings(group.bulletin.within("streams"))
 
     @property
     def models(self) -> list[nn.Module]:
@@ -157,7 +159,7 @@ class ReplicatedLoop:
                 return feed
         alike = partial(of_first, together=partial(called_by_all, self, self._recorder))
         share = self._mesh.samples(self.rank)
-        among = Among(share, alike if self.size > 1 else None, self._have_batch_norm)
+        among = Among(share, alike if self.size > 1 else None, self._have_batch_norm, self._tellings)
         kept = shared(data, batch_size, shuffle, among)
         size = getattr(kept.loader, "batch_size", None)
         if self._replicas_differ and size is not None and size < share.count and not isinstance(kept, SharedAlready):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from volary.comm.groups.tensor_messages import TensorMessages
+from volary.data.datasets.stream_shards import Tellings
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
@@ -50,6 +51,7 @@ class Worker:
         self._channel: TensorMessages | None = None
         self._evaluating = False
         self._weighed: float | None = None  # within an evaluation
+        self._tellings: Tellings | None = None  # likewise
         self._together = partial(together.called_by_all, loop, recorder)
 
     def distribute(
@@ -237,7 +239,9 @@ class Worker:
             group = self._loop.peers("evaluate")
         share = RankMesh(data=group.size).samples(group.rank)
         alike = partial(of_first, together=self._together)
-        among = Among(share, alike if group.size > 1 else None)
+        if self._tellings is None:
+            self._tellings = Tellings(group.bulletin.within("streams of evaluations"))
+        among = Among(share, alike if group.size > 1 else None, tellings=self._tellings)
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         models, recorder = self._loop.models, self._recorder
         with self._loop.consensus("evaluate"), self._in_evaluation():
