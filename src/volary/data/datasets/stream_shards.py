@@ -37,7 +37,7 @@ class Telling(Protocol):
 
 
 class Tellings:
-    """What all who read a stream tell each other in turn: each takes part in as many."""
+    """All who read a stream tell each other values in turn: each takes part in as many."""
 
     def __init__(self, bulletin: Telling) -> None:
         self._bulletin, self._told = bulletin, 0

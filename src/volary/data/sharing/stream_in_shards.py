@@ -20,7 +20,8 @@ class SharedStreamInShards:
                 "drop_last is true, and batches of a stream in shards have fewer samples once some shards are at "
                 "their end; accepted: drop_last=False"
             )
-        self.loader, self.steps = loader, None
+        self.loader = loader
+        self.steps: int | None = None
         self._shards = StreamShards(loader.dataset, type(loader.dataset).__name__)
         self._first = self._shards.first()
         self._shards.divide(among.own, among.tellings)

@@ -35,8 +35,9 @@ def parameter_groups(
     """
     if not hasattr(model, "named_parameters"):
         raise BadInput(f"volary.parameter_groups was given a {type(model).__name__}; accepted: a torch module")
+    given: Any = parameters  # of which settings become typed
     try:
-        said = ParameterGroups(lr=lr, weight_decay=weight_decay, layer_decay=layer_decay, parameters=parameters)
+        said = ParameterGroups(lr=lr, weight_decay=weight_decay, layer_decay=layer_decay, parameters=given)
         factors = FactorsByName.among(model, said.parameters, {}, said.layer_decay)
     except SettingError as error:
         raise SettingError(f"volary.parameter_groups: {error}") from None
@@ -56,7 +57,7 @@ def parameter_groups(
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterGroups:
-    """What `parameter_groups` was given, read as a session's settings are."""
+    """The arguments of `parameter_groups`, read as a session's settings are."""
 
     lr: float
     weight_decay: float | None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from volary.data.datasets.stream_shards import Tellings
 from volary.data.sharing.among import Among
 from volary.data.sharing.own_sharding import SharedAlready
 from volary.data.sharing.shared import shared
@@ -27,7 +26,7 @@ from volary.train.own.model.loop_steps import LoopSteps
 from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.model.share import Share, Weighing
-from volary.train.own.together import called_by_all, total
+from volary.train.own.together import called_by_all, tellings, total
 from volary.train.worker.saver import GroupSaver
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class ReplicatedLoop:
         self._hooks: OptimizerHooks[LoopModel] | None = None
         self._watch: LossWatch | None = None
         self._gathered = itertools.count(1)
-        self._tellings = Tellings(group.bulletin.within("streams"))
+        self._tellings = tellings(group, "feed")
 
     @property
     def models(self) -> list[nn.Module]:

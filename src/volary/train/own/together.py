@@ -12,6 +12,7 @@ from torch import Tensor
 
 from volary.comm.groups import blocking
 from volary.data.batching.structures import moved
+from volary.data.datasets.stream_shards import Tellings
 from volary.errors import RanksDiffer
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def called_by_all(loop: HasPeers, recorder: Recorder, call: str, size: int = 0) 
         group = loop.peers(call)
         require_same(call, size, group)
         yield group
+
+
+def tellings(group: Group, calls: str) -> Tellings:
+    """A part of the group's bulletin for what shards of streams have, in calls of this kind."""
+    return Tellings(group.bulletin.within(f"streams of {calls}"))
 
 
 _ALONE = ""  # the name of a figure that is the only one

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from volary.comm.groups.tensor_messages import TensorMessages
-from volary.data.datasets.stream_shards import Tellings
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from volary.data.datasets.stream_shards import Tellings
     from volary.session.script import Script
     from volary.train.coordinator import Outcome
     from volary.train.own.loop_backend import LoopBackend
@@ -240,7 +240,7 @@ class Worker:
         share = RankMesh(data=group.size).samples(group.rank)
         alike = partial(of_first, together=self._together)
         if self._tellings is None:
-            self._tellings = Tellings(group.bulletin.within("streams of evaluations"))
+            self._tellings = together.tellings(group, "evaluate")
         among = Among(share, alike if group.size > 1 else None, tellings=self._tellings)
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         models, recorder = self._loop.models, self._recorder
