@@ -13,6 +13,7 @@ from train.test_equal_workers import RULES
 from train.test_sharded import FORTY
 from train.test_sharded_zoo import IMAGES, TOKENS, of, zoo
 from volary.partition import ROOM
+from volary.partition._base import Part
 from volary.session import Session
 from volary.train.model import build_model
 from volary.train.state.seeds import seed_all
@@ -46,11 +47,17 @@ def train_all(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str,
     return {name: trained(rank, world_size, one, name, disk=Quick()) for name, one in sessions(strategy).items()}
 
 
-def blocks(one: Session, rank: int, ranks: int) -> dict[str, Any]:
-    """The blocks that a rank of the session keeps, by the name of the tensor."""
+def part_of(one: Session, rank: int, ranks: int) -> Part:
+    """The part of the session's network that a rank runs."""
     seed_all(one.train.seed)
     module = build_model(one, torch.device("cpu")).module
-    return dict(one.strategy.partition.part(module, rank, ranks).holdings.blocks)
+    part: Part = one.strategy.partition.part(module, rank, ranks)
+    return part
+
+
+def blocks(one: Session, rank: int, ranks: int) -> dict[str, Any]:
+    """The blocks that a rank of the session keeps, by the name of the tensor."""
+    return dict(part_of(one, rank, ranks).holdings.blocks)
 
 
 def assert_same(found: Trained, expected: Trained, own: dict[str, Any], where: str, atol: float = 1e-11) -> None:

@@ -1,4 +1,4 @@
-"""Groups whose workers have samples of their own, and parts of layers, take local steps: a recursion written down."""
+"""Groups whose workers have samples of their own take local steps: a recursion written down."""
 
 from __future__ import annotations
 
@@ -8,16 +8,34 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from partition._cut import blocks
+from partition._cut import part_of
 from train._training import Quick, Trained, made, session, trained
 from volary.errors import SettingError
 from volary.session import Session
 from volary.session.script import Script
+from volary.sharding.holdings import Holdings
+from volary.sharding.ranges import Range
 
 STEPS, PERIOD, RATE, GROUPS, EACH = 8, 2, 0.2, 2, 2
 OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9}
-AXES = {"data": GROUPS, "hybrid": {"workers": EACH, "scheme": 2}}
-MESH = {"workers": GROUPS * EACH, "partition": {"name": "mesh", "axes": AXES}}
+RING = {"exchange": {"name": "allreduce", "route": "ring"}}  # as between machines
+
+
+def mesh(inside: str, settings: dict[str, Any], **strategy: Any) -> dict[str, Any]:
+    axes = {"data": GROUPS, inside: {"workers": EACH, **settings}}
+    return {"workers": GROUPS * EACH, "partition": {"name": "mesh", "axes": axes}, **strategy}
+
+
+HYBRID = mesh("hybrid", {"scheme": 2})
+SHARDED = {
+    "level 1, in one memory": mesh("sharded", {"level": 1}),
+    "level 1": mesh("sharded", {"level": 1}, **RING),
+    "level 2": mesh("sharded", {"level": 2}, **RING),
+    "level 3": mesh("sharded", {"level": 3}, **RING),
+}
+INSIDE = {"hybrid": HYBRID, **SHARDED}
+CASES = [(name, True) for name in INSIDE] + [("hybrid", False), ("level 2", False)]  # with an outer rule, and without
+UNUSED = "unused.bias, unused.weight had no gradient on any worker; not updated"
 
 
 def local(outer: bool, strategy: dict[str, Any], **train: Any) -> Session:
@@ -32,8 +50,11 @@ def local(outer: bool, strategy: dict[str, Any], **train: Any) -> Session:
     )
 
 
-def train_both(rank: int, world_size: int) -> list[Trained]:
-    return [trained(rank, world_size, local(outer, MESH), f"outer {outer}", disk=Quick()) for outer in (True, False)]
+def train_both(rank: int, world_size: int) -> dict[tuple[str, bool], Trained]:
+    return {
+        (name, outer): trained(rank, world_size, local(outer, INSIDE[name]), f"{name}, outer {outer}", disk=Quick())
+        for name, outer in CASES
+    }
 
 
 def by_hand(*, outer: bool) -> dict[str, Tensor]:
@@ -76,24 +97,36 @@ def by_hand(*, outer: bool) -> dict[str, Tensor]:
     return dict(zip(names, equal, strict=True))
 
 
+def kept(holdings: Holdings, name: str, values: Tensor) -> Tensor:
+    """The values, (n,), that a rank keeps of a parameter whose values are with their owners."""
+    parts = holdings.kept(Range(name, 0, values.numel()))
+    return torch.cat([values.flatten()[part.start : part.end] for part in parts] or [values.new_empty(0)])
+
+
 def test_groups_with_samples_of_their_own_take_the_local_steps_that_are_written_down(workers, tmp_path, monkeypatch):
     everyone = workers(GROUPS * EACH, train_both)
     monkeypatch.chdir(tmp_path)
-    for place, outer in enumerate((True, False)):
-        expected = by_hand(outer=outer)
-        for rank, found in enumerate(everyone):
-            own = blocks(local(outer, MESH), rank, GROUPS * EACH)
-            assert own, "layers are cut"
-            for name, values in expected.items():
-                wanted = own[name].taken_from(values) if name in own else values
-                torch.testing.assert_close(found[place].parameters[name], wanted, rtol=0, atol=1e-12)
-            assert not found[place].events("warning")
+    expected = {outer: by_hand(outer=outer) for outer in (True, False)}
+    for rank, found in enumerate(everyone):
+        for (name, outer), one in found.items():
+            part = part_of(local(outer, INSIDE[name]), rank, GROUPS * EACH)
+            assert part.holdings.blocks or part.holdings.in_shares, "groups share the network out"
+            for parameter, values in expected[outer].items():
+                has = one.parameters[parameter]
+                if part.scattered is not None:
+                    has, values = (kept(part.holdings, parameter, each) for each in (has, values))
+                elif parameter in part.holdings.blocks:
+                    values = part.holdings.blocks[parameter].taken_from(values)
+                where = f"{parameter}, {name}, outer {outer}, rank {rank}"
+                torch.testing.assert_close(has, values, rtol=0, atol=1e-12, msg=lambda text, where=where: where + text)
+            said = {event["text"] for event in one.events("warning")}
+            assert said <= ({UNUSED} if part.holdings.in_shares else set())
 
 
 @pytest.mark.parametrize(
     ("axes", "said"),
     [
-        ({"data": 2, "sharded": 2}, "with consistency=local each worker of a group keeps a share of its update alone"),
+        ({"data": 1, "sharded": 4}, "with consistency=local each worker updates all parameters"),
         ({"data": 1, "hybrid": 4}, "with consistency=local each worker updates all parameters"),
     ],
 )
@@ -104,10 +137,10 @@ def test_groups_that_cannot_take_local_steps_are_refused(axes, said):
 
 def test_a_step_whose_loss_is_no_number_is_not_left_out_there():
     with pytest.raises(SettingError, match="on_nonfinite is skip, and workers of a group that take local steps"):
-        local(outer=False, strategy=MESH, on_nonfinite="skip")
+        local(outer=False, strategy=HYBRID, on_nonfinite="skip")
 
 
 def test_a_loop_of_one_s_own_is_refused_local_steps_of_groups_with_samples_of_their_own():
-    strategy = {**MESH, "consistency": "local"}
+    strategy = {**HYBRID, "consistency": "local"}
     with pytest.raises(SettingError, match="workers of a group that have samples of their own would update within"):
         Script(program="train.py", strategy=strategy)

@@ -73,7 +73,6 @@ def test_replicas_that_groups_hold_equal_one_device(workers, name, tmp_path, mon
 
 
 ALIKE = ("tensor", "pipeline", "branches")  # whose workers learn from the same samples
-LOCALLY = (*ALIKE, "hybrid")  # inside of groups that take local steps
 LOCAL = {"consistency": {"name": "local", "period": 2, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}}}
 
 
@@ -112,8 +111,7 @@ def interrupted(rank: int, world_size: int, network: str, ways: dict[str, Any]) 
 @pytest.mark.parametrize(("network", "consistency"), [("Exact", {}), ("Dropping", {}), ("Dropping", LOCAL)])
 def test_a_mesh_goes_on_bit_for_bit_and_from_and_to_other_partitions(workers, network, consistency):
     """Dropout draws apart where layers are cut apart, so that losses are others then."""
-    insides = [inside for inside in INSIDE if not consistency or inside in LOCALLY]
-    ways = {inside: mesh(inside, **consistency) for inside in insides} | {"data": {"workers": 4, **consistency}}
+    ways = {inside: mesh(inside, **consistency) for inside in INSIDE} | {"data": {"workers": 4, **consistency}}
     everyone = workers(4, interrupted, network, ways)
     for rank, found in enumerate(everyone):
         for name, (whole, *resumed) in found.items():
@@ -169,11 +167,7 @@ def test_axes_that_cannot_be_are_refused_without_a_network(workers_wanted, axes,
     ("inside", "strategy", "said"),
     [
         ("tensor", {"consistency": "gossip"}, "with consistency=gossip each worker updates all parameters"),
-        (
-            "sharded",
-            {"consistency": "local"},
-            "with consistency=local each worker of a group keeps a share of its",
-        ),
+        ("sharded", {"consistency": "elastic"}, "with consistency=elastic each worker updates all parameters"),
     ],
 )
 def test_what_does_not_go_with_a_mesh_is_refused(inside, strategy, said):

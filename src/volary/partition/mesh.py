@@ -63,8 +63,7 @@ class TwoAxes(Partition):
 
     @property
     def local_steps(self) -> bool:
-        """Not if owners in each group update shares, of sums of gradients that they alone have."""
-        return self._replicas > 1 and self._inside.mesh(self._each).shard == 1
+        return self._replicas > 1
 
     def mesh(self, ranks: int) -> RankMesh:
         """Raises SettingError unless there are as many ranks as the axes have."""

@@ -51,11 +51,6 @@ class RankMesh:
         """In how many shares the ranks have each batch."""
         return self.data * self.shard * self.hybrid
 
-    @property
-    def shards_in_groups(self) -> bool:
-        """Whether there are several groups, whose ranks each keep a share of every parameter."""
-        return self.data > 1 and self.shard > 1
-
     def groups(self, *axes: Axis) -> Sequence[Sequence[int]]:
         """The ranks that differ along no other axis, together: each rank once, to divide a group by."""
         found: dict[tuple[int, ...], list[int]] = {}

@@ -119,6 +119,19 @@ class Holdings:
         """By name, this rank's block of each tensor that is cut."""
         return {block.name: block for block, ranks in self.cut.items() if self.rank in ranks}
 
+    @cached_property
+    def shares(self) -> Mapping[str, TensorBlock]:
+        """By name, what this rank keeps of each tensor that ranks share out: a block of its values as they lie in
+        memory, (size,); empty if they share out none.
+        """
+        sizes = {name: sum(part.size for part, _ in own) for name, own in self._by_name.items()}
+        kept = {name: self.kept(Range(name, 0, size)) for name, size in sizes.items() if self.in_shares}
+        return {
+            name: TensorBlock(name, (sizes[name],), 0, tuple((part.start, part.end) for part in own))
+            for name, own in kept.items()
+            if own
+        }
+
     @property
     def kept_apart(self) -> list[str]:
         """The names of the tensors of which this rank has a block that some of those it exchanges with do not have."""

@@ -46,7 +46,7 @@ class Replica(Protocol):
         ...
 
     def update(self) -> None:
-        """Update this worker's own parameters with its own gradients, between two pushes."""
+        """Update this worker's own parameters with its own gradients, or its group's, between two pushes."""
         ...
 
     def update_own(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
@@ -95,6 +95,13 @@ class Voting(Replica, Protocol):
 
     def update(self) -> None:
         """Update nothing, as only what is agreed updates parameters."""
+        return
+
+    def vote_own(self, vote: Vote, divisor: float) -> None:
+        """Say what those must agree on that `update` is of, before the last backward pass that comes before it.
+
+        divisor: of their losses. Nobody has to be told where a worker updates its own replica alone.
+        """
         return
 
     def updated(self) -> None:

@@ -71,11 +71,9 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
     if strategy.partition.needs and pushes != "gradient" and not apart:
         setting, value, without = _deciding(strategy.consistency)
         instead = without if without and strategy.partition.local_steps else "consistency=bsp"
-        why = "each worker updates all parameters"
-        if not strategy.partition.chooses and strategy.partition.mesh(strategy.workers).shards_in_groups:
-            why = "each worker of a group keeps a share of its update alone"
         raise SettingError(
-            f"partition is {partition}, and with {setting}={value} {why}; accepted: {instead}, or partition=data"
+            f"partition is {partition}, and with {setting}={value} each worker updates all parameters; accepted: "
+            f"{instead}, or partition=data"
         )
     if strategy.recover == "memory":
         yield from _of_recovery(strategy)

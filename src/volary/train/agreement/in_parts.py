@@ -55,6 +55,9 @@ class InParts(Voting):
     def update(self) -> None:
         self._whole.update()
 
+    def vote_own(self, vote: Vote, divisor: float) -> None:
+        self._whole.vote_own(vote, divisor)
+
     def update_own(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
         self._whole.update_own(gradients, scale)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from volary.consistency._base import Push
 from volary.errors import PeerLost
 from volary.server.roster.work import NOTHING_COUNTED
-from volary.train.agreement.votes import not_finite
+from volary.train.agreement.votes import Vote, not_finite
 from volary.train.coordinator import LearnTask, MicroBatch
 from volary.train.data.micro_batches import micro_batches, waiting
 from volary.train.lockstep.tally import ContributionTally
@@ -46,6 +46,7 @@ class Learning:
     begun: int = 0
     _batch: Batch = field(init=False)  # the newest
     _tally: ContributionTally = field(init=False)  # of the newest contribution
+    _own: tuple[float, float] = 0.0, 1.0  # of the newest batch: what counts of this worker's share, and the divisor
     _warned_empty: bool = False
     _step_s: float = 0.0  # what all workers took for a step, in the mean
     _sample_s: float = 0.0  # what this worker computed for a sample of the newest step; 0: it had none
@@ -68,9 +69,11 @@ class Learning:
         own parameters with it, and with nobody else.
         """
         self._tally.add(part, loss)
+        if part.updates:
+            self._vote_own()
         if part.last:
             self._vote()
-        return isfinite(loss) or not self._tally.locally or self.rank.group_mean is not None
+        return isfinite(loss) or not self._tally.locally or self.rank.in_groups
 
     def complete(self, task: LearnTask) -> None:
         """Agree with the others on what to do with the contribution, and do it. Raises NotFinite, PeerLost."""
@@ -111,19 +114,21 @@ class Learning:
             counted = sum(part.counted for part in parts)
             self._tally.begin(own, counted, counted if group.size == 1 else own.total, action)
             ends = action.push is not Push.NOTHING or own.ends_epoch or data.feed.ended or batch is not None
-            mean = self.rank.group_mean
-            divisor = counted if (action.updates and mean is None) or group.size == 1 else own.total
-            if mean is not None:
-                mean.share = counted / divisor
+            locally = action.updates and not self.rank.in_groups
+            divisor = counted if locally or group.size == 1 else own.total
+            self._own = counted, divisor
             data.streams.begin(own)
             for part in parts:
                 last, weight = part is parts[-1], part.counted / divisor
                 yield replace(part, weight=weight, last=last and ends, updates=last and action.updates)
+            if action.updates and self.rank.in_groups and not parts:
+                self._vote_own()
+                self.rank.replica.update()
             data.streams.end(own)
             if ends:
                 return
             known = self._tally.own_loss if counted else None
-            self._end_step(nan if known is None else known if mean is None else known / mean.share)
+            self._end_step(nan if known is None else known * divisor / counted)
 
     def _counting(self, own: Batch) -> list[MicroBatch]:
         """The parts of this worker's share in which something counts; their weights are not known yet.
@@ -137,6 +142,12 @@ class Learning:
             return [part for part in parts if part.counted]
         none = own.inputs[:0], own.targets[:0], 0, 0.0
         return [*parts, *(waiting(*none, number) for _ in range(pieces - len(parts)))]  # as many as others run
+
+    def _vote_own(self) -> None:
+        """Say what the others of this rank's group have to know of the batch, if they update one replica with it."""
+        counted, divisor = self._own
+        loss = (self._tally.own_loss or 0.0) if counted else 0.0
+        self.rank.replica.vote_own(Vote(loss, busy=counted > 0, ending=False, counted=counted), divisor)
 
     def _vote(self) -> None:
         ending, posted = self.requests.ending(), self.requests.posted()

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from volary.train.model import TrainedNetwork
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
-    from volary.train.strategies.averaging.group_mean import GroupMean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +19,7 @@ class LockstepRank:
     """counts: this worker records its samples and losses; of those that learn from the same samples one does.
 
     alone: this worker runs the network without others. group: the ranks that have the same parameters, and samples of
-    their own. group_mean: by which this rank takes local steps together with others.
+    their own. in_groups: some of these take local steps together.
     """
 
     session: Session
@@ -31,4 +30,4 @@ class LockstepRank:
     network: TrainedNetwork
     replica: Voting
     recorder: Recorder
-    group_mean: GroupMean | None = None
+    in_groups: bool = False

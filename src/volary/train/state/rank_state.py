@@ -61,8 +61,10 @@ class PerWorkerState:
 def held(module: nn.Module, holdings: Holdings, *, locally: bool = False) -> list[Any]:
     """Describe what a rank holds of the network, in plain values; empty if what it exchanges is of whole tensors.
 
-    locally: it updates what it holds by itself, and exchanges that.
+    locally: it updates what it holds by itself, or what it keeps with its group, and exchanges that.
     """
+    if locally and holdings.in_shares:
+        return [[name, list(map(list, one.spans))] for name, one in holdings.shares.items()]
     if not holdings.apart or (holdings.mesh.hybrid > 1 and not locally):
         return []
     cut = {name: [one.dim, list(map(list, one.spans))] for name, one in holdings.blocks.items()}

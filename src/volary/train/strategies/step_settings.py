@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from volary.exchange.choice.rows import StepEstimate
-    from volary.train.strategies.averaging.group_mean import GroupMean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +17,7 @@ class StepSettings:
     passes: backward passes a step (gradient accumulation). weight: the factor of what this rank contributes, which then
     is a loop of one's own and keeps its layers as they are; None: it is its share of the mean over all ranks' samples
     already. samples: how many the run has seen; None where nobody knows. on_nonfinite: what becomes of gradients that
-    no codec can encode. estimate: of this worker's steps, on rank 0, if it is known what they will be. group_mean: of
-    gradients of the workers that take local steps together; None: each takes its own.
+    no codec can encode. estimate: of this worker's steps, on rank 0, if it is known what they will be.
     """
 
     passes: int = 1
@@ -27,4 +25,3 @@ class StepSettings:
     samples: Callable[[], int] | None = None
     on_nonfinite: str = "stop"
     estimate: StepEstimate | None = None
-    group_mean: GroupMean | None = None

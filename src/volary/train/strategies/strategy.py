@@ -64,9 +64,8 @@ def build_strategy(
         frees, gathers = part.frees_gradients, part.frees_parameters
         owned = OwnedValues(part.holdings, frees=frees, once=update is not None, gathers=gathers)
     comm_setup = strategy.exchange.comm_setup(group, owned)
-    kept_apart = part.holdings.kept_apart if steps.group_mean is None else ()  # else exchanged with counterparts alone
     settings = StrategySettings(
-        strategy, part.module, recorder, comm_setup, state, private, steps, kept_apart, part.at_once
+        strategy, part.module, recorder, comm_setup, state, private, steps, part.holdings.kept_apart, part.at_once
     )
     if strategy.consistency.pushes is Push.PARAMETERS:
         return gossip(settings, group, WholeUpdate(update, recorder))
@@ -88,7 +87,7 @@ def build_strategy(
         return _of(gradients(settings, representations, own), settings, own, update, update or early)
 
     adapts = strategy.codec.chooses or warms_up
-    made = Adapting(chooser, make, own_loop=update is None) if adapts else make()
+    made = Adapting(chooser, make, own_loop=steps.weight is not None) if adapts else make()
     if owned is not None and owned.frees and comm_setup.shared:
         _warn(recorder, group, state, idle_settings.of_freed_memory(3 if owned.gathers else 2))
     if strategy.codec.follows and comm_setup.shared:

@@ -40,18 +40,22 @@ def lent_to_all(
     averaged: lends this rank those of its own. gathers_anew: see `volary.train.replica.Voting`; where ranks do not,
     each has all. A collective call.
     """
-    named = {name: in_memory_order(one.detach()) for name, one in named_parameters(module)}
-
-    def spread() -> None:
-        if gathers_anew():
-            gather_plain(None, group)  # nobody reads before all own what is to be read
-            return
-        for part, ranks in holdings.keepers.items():
-            from_rank(ranks[0], named[part.name][part.start : part.end], group)
-
     gather_plain(None, group)  # ranks of a machine may have parameters in one memory, and read each other's share
     with averaged():
-        spread()
+        spread(module, holdings, group, gathers_anew)
         yield
         gather_plain(None, group)
-    spread()
+    spread(module, holdings, group, gathers_anew)
+
+
+def spread(module: nn.Module, holdings: Holdings, group: Group, gathers_anew: Callable[[], bool]) -> None:
+    """Let the ranks of `group` have what owners have changed of their shares of `module`; see `lent_to_all`.
+
+    A collective call.
+    """
+    if gathers_anew():
+        gather_plain(None, group)  # nobody reads before all own what is to be read
+        return
+    named = {name: in_memory_order(one.detach()) for name, one in named_parameters(module)}
+    for part, ranks in holdings.keepers.items():
+        from_rank(ranks[0], named[part.name][part.start : part.end], group)

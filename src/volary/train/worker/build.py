@@ -73,9 +73,9 @@ def assemble(
         averages=averaging is not None,
     )
     best, judged = Best(), {"plateau": network.update.plateau} if plateau_rule(session.schedule) else {}
-    steps = _steps(model, data, estimate, own)
+    steps = _steps(model, data, estimate, own.replicas.size)
     replica = own.replica(session.strategy, recorder, network.update, state, steps)
-    rank = own.in_lockstep(session, recorder, data, network, replica, steps.group_mean)
+    rank = own.in_lockstep(session, recorder, data, network, replica)
     saver = SessionParts(
         GroupSaver(drafts, group, recorder),
         recorder,
@@ -111,12 +111,11 @@ def _averaged(
     return partial(lent_to_all, own, rank.part.module, holdings.of_replica, group, replica.gathers_anew)
 
 
-def _steps(model: Model, data: LockstepData, estimate: StepEstimate | None, own: RankPart) -> StepSettings:
+def _steps(model: Model, data: LockstepData, estimate: StepEstimate | None, shares: int) -> StepSettings:
     session = model.session
     return StepSettings(
         passes=session.train.accumulate,
         samples=lambda: data.feed.given,
         on_nonfinite=session.train.on_nonfinite,
-        estimate=estimate.of(session.data.batch_size / own.replicas.size) if estimate else None,
-        group_mean=own.group_mean(session.strategy),
+        estimate=estimate.of(session.data.batch_size / shares) if estimate else None,
     )

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from volary.comm.groups.layer_group import LayerGroup
 from volary.comm.groups.leading import from_leader
 from volary.consistency._base import Push
-from volary.naming import trained_parameters
 from volary.sharding.groups import REPLICA, SAMPLES
-from volary.train.agreement.in_parts import InParts, one_vote, vote_of_group
+from volary.train.agreement.in_parts import InParts, one_vote
 from volary.train.lockstep.rank import LockstepRank
 from volary.train.state.replicas import compare_replicas
-from volary.train.strategies.averaging.group_mean import GroupMean
+from volary.train.strategies.in_groups import steps_of_groups
 from volary.train.strategies.strategy import build_strategy
 from volary.train.worker.batch_norms import synchronised_norms
 
@@ -77,7 +76,6 @@ class RankPart:
         data: LockstepData,
         network: TrainedNetwork,
         replica: Voting,
-        group_mean: GroupMean | None = None,
     ) -> LockstepRank:
         """Return what this rank trains with among ranks that keep step."""
         return LockstepRank(
@@ -89,7 +87,7 @@ class RankPart:
             network=network,
             replica=replica,
             recorder=recorder,
-            group_mean=group_mean,
+            in_groups=self.updates_in_groups(session.strategy),
         )
 
     def absent(self, model: Model, recorder: Recorder) -> Callable[[], Tensor] | None:
@@ -131,21 +129,22 @@ class RankPart:
         if self.part.notes and self.everyone.leads:
             recorder.note(**self.part.notes)
             recorder.event("exchange", **self.part.notes)
-        others = self.replicas if steps.group_mean is None else self.everyone.along(self.part.holdings.mesh, "data")
-        own = build_strategy(strategy, self.part, recorder, others, update, state=state, steps=steps, early=early)
+        if self.updates_in_groups(strategy):
+            own: Voting = steps_of_groups(
+                strategy, self.part, recorder, self.everyone, update, state=state, steps=steps, early=early
+            )
+            return own if self.layers is None else InParts(own, self.layers)
+        own = build_strategy(
+            strategy, self.part, recorder, self.replicas, update, state=state, steps=steps, early=early
+        )
         if self.layers is None:
             return own
-        as_one = one_vote if self.replicas.size < self.everyone.size else None
-        return InParts(own, self.layers, as_one if steps.group_mean is None else vote_of_group)
+        return InParts(own, self.layers, one_vote if self.replicas.size < self.everyone.size else None)
 
-    def group_mean(self, strategy: Strategy) -> GroupMean | None:
-        """The mean by which this rank's replica takes local steps, if its workers have samples of their own."""
+    def updates_in_groups(self, strategy: Strategy) -> bool:
+        """Whether workers with samples of their own take local steps together, this one among them."""
         mesh = self.part.holdings.mesh
-        if strategy.consistency.pushes is not Push.DIFFERENCE or mesh.shares == mesh.data or self.layers is None:
-            return None
-        assert isinstance(self.layers, LayerGroup), "parts of layers"
-        cut, trained = self.part.holdings.blocks, trained_parameters(self.part.module)
-        return GroupMean(self.layers, [one for name, one in trained.items() if name not in cut])
+        return strategy.consistency.pushes is Push.DIFFERENCE and mesh.shares > mesh.data
 
 
 def with_partition(model: Model, tried: TrialResult | None, group: Group) -> Model:

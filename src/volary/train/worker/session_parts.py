@@ -180,7 +180,7 @@ class SessionParts:
             yield WEIGHTS, weights_content(weights_of(self._module))
         states = self._parts_states()
         outer = states.pop(_OUTER)
-        if outer and not self._holdings.apart:
+        if outer and not self._in_parts:
             yield OUTER, StateContent(outer)
         yield SHARED, StateContent(states)
         yield ROSTER, self._progress.packed(self._recorder.step)
@@ -197,6 +197,9 @@ class SessionParts:
                 yield from [(optimizer_file(writer), StateContent(share))] if share else []
             elif holdings.owned:
                 yield optimizer_file(writer) if holdings.in_shares else OPTIMIZER, StateContent(self._update.state())
+                if holdings.in_shares and (outer := self._parts[_OUTER].state()):
+                    shares = OptimizerState.from_plain(outer).cut(holdings.shares)
+                    yield optimizer_file(writer, OUTER), StateContent(shares.plain())
             return
         rules = ((OPTIMIZER, self._update), (OUTER, self._parts[_OUTER]))
         yield from part_files(self._module, holdings, self._saver.rank, ((file, rule.state()) for file, rule in rules))
@@ -204,8 +207,9 @@ class SessionParts:
     def _restore(self, manifest: Manifest, folder: Path) -> None:
         holdings, parts = self._holdings, {"update": self._update, **self._parts}
         if self._in_parts:
-            for name, file in _RULES.items() if holdings.apart else [("update", OPTIMIZER)]:
-                state = self._rule_state(folder, manifest, name, file).within(holdings.blocks)
+            for name, file in _RULES.items():
+                blocks = holdings.shares if name == _OUTER and holdings.in_shares else holdings.blocks
+                state = self._rule_state(folder, manifest, name, file).within(blocks)
                 parts.pop(name).restore(state.plain())
         reads = holdings.leads or holdings.apart
         if self._scattered is not None:

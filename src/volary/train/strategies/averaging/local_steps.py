@@ -51,7 +51,6 @@ class LocalSteps(Exchanging):
         super().__init__(contribution, settings.recorder)
         self._module, self._update, self._outer = settings.module, update, outer
         self._behind = settings.comm_setup.behind
-        self._mean = settings.steps.group_mean
         self._vote = Vote(0.0, busy=True, ending=False)
         self._equal = contribution.pushed.since
         self._begun = {name: torch.empty_like(one) for name, one in self._equal.items()} if self._behind else {}
@@ -71,13 +70,8 @@ class LocalSteps(Exchanging):
             self._begun[slot.name].copy_(slot.parameter)
 
     def update(self) -> None:
-        """Update this worker's parameters with its own gradients, or those of its group."""
-        if self._mean is None:
-            self._update.apply(self._recorder.step)
-        elif share := self._mean.take():
-            self._update.apply(self._recorder.step, 1 / share)
-        else:
-            self._update.forget()
+        """Update this worker's parameters with its own gradients."""
+        self._update.apply(self._recorder.step)
 
     def vote(self, vote: Vote) -> None:
         self._vote = vote

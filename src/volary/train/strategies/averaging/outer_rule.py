@@ -112,11 +112,13 @@ class WorkersOuterRule:
     """The outer rule where all workers keep all parameters, and so each the same rule; see `Stateful`.
 
     It outlives what travels in which buckets, and may be restored before there is a network. averaging: of what it
-    makes, if an average is kept.
+    makes, if an average is kept. lent: called once the parameters, which may be copies, have their averages, or their
+    own values again.
     """
 
     def __init__(self, averaging: Averaging | None = None) -> None:
         self._averaging = averaging
+        self.lent: Callable[[], None] = _nothing
         self._rule: OuterRule | AveragedMean | None = None
         self._restored = OptimizerState()
         self._trained: list[Tensor] = []
@@ -152,6 +154,7 @@ class WorkersOuterRule:
             own = parameter.clone()
             parameter.copy_(average)
             average.copy_(own)
+        self.lent()
 
     def state(self) -> list[Any]:
         """Its state, as `OptimizerState.plain` gives it, in its own memory until the next update."""
@@ -170,3 +173,7 @@ class WorkersOuterRule:
         for number in range(len(self._trained)):
             self._rule.restore(number, self._restored)
         self._restored = OptimizerState()
+
+
+def _nothing() -> None:
+    """Parameters are the network's."""
