@@ -21,8 +21,8 @@ class Case:
     """A training in a lab of `hosts` hosts, one process each, whose links carry `rate`.
 
     network, source and strategy: as in a session. share: samples of a step a rank. warm_up: steps until ours has found
-    its pace. peers: the kinds of peers (_exchange_peers.py) that take turns with it. period: a turn of ours is of
-    whole ones, of so many steps.
+    its pace. peers: the kinds of peers (_exchange_peers.py) that take turns with it, if any. period: a turn of ours is
+    of whole ones, of so many steps.
     """
 
     network: Any

@@ -69,7 +69,7 @@ class Found:
     @property
     def compute_s(self) -> float:
         """Seconds of a step without exchange, all ranks at once: of the loop that is quicker at it."""
-        return min(median(self.ours_alone).seconds, median(self.theirs_alone).seconds)
+        return min(median(turns).seconds for turns in (self.ours_alone, self.theirs_alone) if turns)
 
     def limit_s(self, rate: str | None) -> float:
         """Seconds that what ours sends needs on a link of that rate; 0 without a limit."""

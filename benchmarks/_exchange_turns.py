@@ -175,7 +175,9 @@ def _measured(effort: Effort, ours: Ours, wanted: Mapping[str, Any], alone: Ours
         chosen[kind], figures = _chosen(kind, effort, turns, peers)
         loops[kind], steps[kind] = chosen[kind].peer.run, effort.steps_in_turn(chosen[kind].step_s)
         tried |= figures
-    without = {"ours_alone": alone.run, "theirs_alone": chosen[kinds[0]].peer.run_alone}
+    without = {"ours_alone": alone.run}
+    if kinds:
+        without["theirs_alone"] = chosen[kinds[0]].peer.run_alone
     pace_s = turns.warm_up(alone.run, ALONE_WARM_UP)
     steps |= dict.fromkeys(without, effort.steps_in_turn(pace_s))
     taken: dict[str, list[Turn]] = {name: [] for name in steps}
@@ -188,7 +190,7 @@ def _measured(effort: Effort, ours: Ours, wanted: Mapping[str, Any], alone: Ours
         ours=taken["ours"],
         theirs={kind: taken[kind] for kind in kinds},
         ours_alone=taken["ours_alone"],
-        theirs_alone=taken["theirs_alone"],
+        theirs_alone=taken.get("theirs_alone", []),
         peers={kind: chosen[kind].name for kind in kinds},
         tried=tried,
     )

@@ -2,14 +2,15 @@
 
 `partition: hybrid` on AlexNet-like (34 million parameters, nearly all in two layers that are cut), 16 samples each on
 four hosts of a lab (root), in turns with DistributedDataParallel (_exchange_steps.py). `hybrid-1g-factors`: beside
-`codec: factors` on whole copies, in a lab of its own. `hybrid-schemes`: the three hand-overs at 100 Mbit/s, 1 Gbit/s
-and without a limit, printed; the row is of 1 Gbit/s, the quickest beside the slowest.
+`codec: factors` on whole copies; `hybrid-schemes`: the three hand-overs at 100 Mbit/s, 1 Gbit/s and without a limit,
+printed, and the row is of 1 Gbit/s, the quickest beside the slowest. Each of these has a lab of its own, and no peer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import _exchange_cases as cases
 from _exchange_found import median
@@ -18,16 +19,21 @@ from _report import Options, Row
 
 RATES = ("100mbit", "1gbit", None)
 SCHEMES = (1, 2, 3)
-HYBRID = {
-    (rate, scheme): cases.Case(**cases.FC, rate=rate, strategy={"partition": {"name": "hybrid", "scheme": scheme}})
-    for rate in RATES
-    for scheme in SCHEMES
+
+
+def _case(rate: str | None, peers: tuple[str, ...] = (), **strategy: Any) -> cases.Case:
+    return cases.Case(**cases.FC, rate=rate, strategy=strategy, peers=peers)
+
+
+BESIDE_DDP = {rate: _case(rate, DDP, partition="hybrid") for rate in ("100mbit", "1gbit")}
+ALONE = {
+    (rate, scheme): _case(rate, partition={"name": "hybrid", "scheme": scheme}) for rate in RATES for scheme in SCHEMES
 }
-FACTORS = cases.Case(**cases.FC, rate="1gbit", strategy={"codec": "factors"})
+FACTORS = _case("1gbit", codec="factors")
 
 
 def _beside_ddp(name: str, rate: str, wanted: str, options: Options) -> Row:
-    case = HYBRID[rate, 1]
+    case = BESIDE_DDP[rate]
     return answer(name, Question(case, DDP, wanted, times=True), found_in(case, quick=options.quick))
 
 
@@ -36,16 +42,16 @@ def _seconds(case: cases.Case, options: Options) -> float:
 
 
 def _beside_factors(options: Options) -> Row:
-    ours, theirs = (_seconds(case, options) for case in (HYBRID["1gbit", 1], FACTORS))
+    ours, theirs = (_seconds(case, options) for case in (ALONE["1gbit", 1], FACTORS))
     ratio = ours / theirs
     return Row("hybrid-1g-factors", ours, "s per step", "codec: factors", theirs, ratio, "at most 1.00", "lower")
 
 
 def _schemes(options: Options) -> Row:
     for rate in RATES:
-        found = {scheme: _seconds(HYBRID[rate, scheme], options) for scheme in SCHEMES}
+        found = {scheme: _seconds(ALONE[rate, scheme], options) for scheme in SCHEMES}
         print(f"  hybrid-schemes: {rate or 'no limit'}: {', '.join(f'{s}: {found[s]:.3f} s' for s in SCHEMES)}")
-    found = {scheme: _seconds(HYBRID["1gbit", scheme], options) for scheme in SCHEMES}
+    found = {scheme: _seconds(ALONE["1gbit", scheme], options) for scheme in SCHEMES}
     quickest, slowest = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
     best, worst = found[quickest], found[slowest]
     peer = f"scheme {slowest}; quickest is {quickest}"

@@ -9,8 +9,6 @@ cores; processor seconds of a whole run, with its start, are printed beside them
 
 from __future__ import annotations
 
-import resource
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,8 +18,8 @@ from typing import Any
 import torch
 
 from _report import Options, Row
+from _whole_runs import trained
 from volary import Session
-from volary.run.database.reader import RunReader
 from volary.train.model import build_model
 from volary.train.trial import try_session
 from volary.train.trying.partition_choice import Predicted
@@ -67,7 +65,7 @@ class Found:
         return max(max(ratio, 1 / ratio) for ratio in ratios)
 
 
-def _session(name: str, partition: Any, steps: int, folder: str) -> Session:
+def _session(name: str, partition: Any, steps: int) -> Session:
     network, source = NETWORKS[name]
     return Session(
         network=network,
@@ -76,25 +74,12 @@ def _session(name: str, partition: Any, steps: int, folder: str) -> Session:
         evaluate={"every": "never"},
         checkpoint={"every": "never"},
         strategy={"workers": WORKERS, "partition": partition},
-        run={"folder": folder},
     )
-
-
-def _trained(name: str, partition: Any, steps: int) -> tuple[list[float], float]:
-    """Seconds of each step, of the slower worker, and processor seconds of all processes of the run."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with tempfile.TemporaryDirectory() as folder:
-        result = _session(name, partition, steps, folder).train(show=False)
-        with RunReader(result.directory) as reader:
-            rows = list(reader.steps(after=WARM_UP))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    slower = [max(row.step_s for row in rows if row.step == step) for step in sorted({row.step for row in rows})]
-    return slower, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 @cache
 def _found(name: str, quick: bool) -> Found:
-    session = _session(name, "auto", 1, ".")
+    session = _session(name, "auto", 1)
     model = build_model(session, torch.device("cpu"))
     predicted = try_session(session, model, torch.device("cpu"), WORKERS, started=False).predicted
     assert predicted is not None, "each of these networks can be looked at layer by layer"
@@ -102,7 +87,7 @@ def _found(name: str, quick: bool) -> Found:
     cpu_s = dict.fromkeys(steps, 0.0)
     for _ in range(1 if quick else 3):  # in turns
         for one in predicted.legal:
-            seconds, spent = _trained(name, one.partition, 4 if quick else 12)
+            seconds, spent = trained(_session(name, one.partition, 4 if quick else 12), WARM_UP)
             steps[one.named] += seconds
             cpu_s[one.named] += spent
     found = Found(predicted, {one: median(seconds) for one, seconds in steps.items()}, cpu_s)

@@ -9,10 +9,7 @@ one worker. Before it, a width that is above the budget of one worker's memory (
 
 from __future__ import annotations
 
-import resource
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,18 +17,17 @@ from typing import Any
 import torch
 
 from _report import Options, Row
+from _whole_runs import trained
 from volary import Session
-from volary.run.database.reader import RunReader
-from volary.run.directory import RunDirectory
 from volary.train.model import build_model
 from volary.train.trial import try_session
 
 HERE = Path(__file__).resolve().parent
-WARM_UP, RUN = 2, "it"
+WARM_UP = 2
 BUDGET = 0.75  # of what one worker would need with all of the network
 
 
-def _session(width: int, workers: int, partition: Any, steps: int, folder: str, **strategy: Any) -> Session:
+def _session(width: int, workers: int, partition: Any, steps: int, **strategy: Any) -> Session:
     return Session(
         network={"name": f"{HERE}/_networks.py:square_perceptron", "width": width},
         data={"source": {"name": "synthetic", "shape": (width,), "classes": width, "samples": 64}, "batch_size": 16},
@@ -39,31 +35,20 @@ def _session(width: int, workers: int, partition: Any, steps: int, folder: str, 
         evaluate={"every": "never"},
         checkpoint={"every": "never"},
         strategy={"workers": workers, "partition": partition, **strategy},
-        run={"folder": folder, "name": RUN},
     )
 
 
 def _trained(width: int, workers: int, partition: str, steps: int, **strategy: Any) -> float:
     """Seconds of the median step; printed with processor seconds. Raises CalledProcessError for a run that fails."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with tempfile.TemporaryDirectory() as folder:
-        session = _session(width, workers, partition, steps, folder, **strategy)
-        file = Path(folder, "session.yaml")
-        file.write_text(session.to_yaml(), encoding="utf-8")
-        command = [sys.executable, "-m", "volary", "train", str(file), "--quiet"]  # whose processes end with it
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-        with RunReader(RunDirectory(Path(folder, RUN))) as reader:
-            rows = list(reader.steps(after=WARM_UP))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = median(max(row.step_s for row in rows if row.step == step) for step in {row.step for row in rows})
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    steps_s, cpu_s = trained(_session(width, workers, partition, steps, **strategy), WARM_UP)
+    found = median(steps_s)
     print(f"  {width} wide, {workers} workers, {partition}: {found:.3g} s a step; {cpu_s:.3g} processor seconds")
     return found
 
 
 def _above_a_budget(width: int, workers: int, steps: int) -> None:
     """Train what does not fit into one worker's budget."""
-    whole = _session(width, workers, "data", steps, ".")
+    whole = _session(width, workers, "data", steps)
     model = build_model(whole, torch.device("cpu"))
     predicted = try_session(whole, model, torch.device("cpu"), workers, started=False).predicted
     assert predicted is not None, "two linear layers can be looked at"
