@@ -173,4 +173,4 @@ def test_an_error_in_the_function_is_told_with_rank_and_traceback():
     text = str(failed.value)
     assert re.match(r"\S+_own_loops.py:\d+ in failing: ZeroDivisionError: division by zero\n  rank 0 \(host ", text)
     assert "1 other rank ended with the same error" in text
-    assert "resume" not in failed.value.told, "a loop of one's own keeps its own state"
+    assert "resume" not in failed.value.report, "a loop of one's own keeps its own state"

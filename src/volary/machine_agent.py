@@ -50,7 +50,7 @@ def main() -> int:
         _carry_out(msgspec.json.decode(words.line(), type=RemoteLaunch), words)
         return 0
     except VolaryError as error:
-        print(error.told, file=sys.stderr)
+        print(error.report, file=sys.stderr)
         return error.exit_code
 
 
@@ -136,7 +136,7 @@ def _see_to(processes: Processes, words: _Words, carrier: _Carrier, order: Remot
     """Watch until all have ended: by themselves, or when told to."""
     kill_at: float | None = None
     while processes.running():
-        for word in words.come(LOOK_S):
+        for word in words.arrived(LOOK_S):
             if word == KILL:
                 _stop(processes)
             elif word == END:
@@ -182,7 +182,7 @@ class _Words:
         line, _, self._pending = self._pending.partition(b"\n")
         return line
 
-    def come(self, at_most_s: float) -> list[bytes]:
+    def arrived(self, at_most_s: float) -> list[bytes]:
         """The lines that have come; waits for them so long."""
         if self.over:
             time.sleep(at_most_s)

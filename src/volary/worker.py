@@ -25,7 +25,7 @@ def main() -> int:
     try:
         return work_at(find(), sys.argv[1:])
     except VolaryError as error:
-        print(error.told, file=sys.stderr)
+        print(error.report, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:  # before it was a member of a run
         return Stopped.exit_code

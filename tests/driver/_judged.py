@@ -64,4 +64,4 @@ def verdict_of(
 
 def lines(error: VolaryError) -> list[str]:
     """The output of a command."""
-    return error.told.splitlines()
+    return error.report.splitlines()

@@ -195,8 +195,8 @@ def test_no_path_is_stored_and_a_loop_of_the_users_own_is_not_said_to_be_resumab
     directory.session.write_text("function: train.py:train\n")
     error = verdict_of(directory, watched(), [], said(1, "failed", AT + "ValueError: boom", FRAMES))
     assert str(directory.path) not in str(error)
-    assert "resume" not in error.told
-    assert error.told.endswith("\nwhole traceback: runs/it/logs/worker-1.log")
+    assert "resume" not in error.report
+    assert error.report.endswith("\nwhole traceback: runs/it/logs/worker-1.log")
 
 
 def test_run_is_resumed_from_its_newest_checkpoint(directory):
@@ -300,7 +300,7 @@ def test_silent_worker_is_not_shown_with_the_stack_of_an_earlier_standstill(dire
 
 def test_worker_that_left_its_own_loop_early_is_the_cause_whoever_saw_it(directory):
     first = "rank 1 (host h, process 101) has left its training loop after step 7, and rank 0, 2 "
-    told = []
+    report = []
     for watched_it in (True, False):
         watch = watched(rules=Rules(5, 10, 120, own_loop=True))
         bye = said(1, "finished")
@@ -312,10 +312,10 @@ def test_worker_that_left_its_own_loop_early_is_the_cause_whoever_saw_it(directo
         others = [said(rank, "peer_lost", "the exchange broke: x") for rank in (0, 2)]
         error = verdict_of(directory, watch, [], bye, *others)
         assert type(error) is RanksDiffer
-        told.append(lines(error))
-    assert told[0] == told[1]
-    assert told[0][0].startswith(first.replace("rank 0, 2", "ranks 0, 2") + "wait in step 8: all workers must take")
-    assert told[0][1] == "log: runs/it/logs/worker-1.log"
+        report.append(lines(error))
+    assert report[0] == report[1]
+    assert report[0][0].startswith(first.replace("rank 0, 2", "ranks 0, 2") + "wait in step 8: all workers must take")
+    assert report[0][1] == "log: runs/it/logs/worker-1.log"
 
 
 def test_worker_that_finished_the_step_in_which_another_lost_its_way_has_not_left_early(directory):

@@ -99,7 +99,7 @@ def test_a_change_that_cannot_be_made_leaves_the_run_as_it_was(directory):
 def test_a_run_that_diverged_is_resumed_with_a_lower_rate(directory):
     with pytest.raises(NotFinite) as failed:
         resume(directory, NoWatcher(), ["train.steps=8", "optimizer.lr=1e30"])
-    assert "or from step 4: volary resume it optimizer.lr=5e+29" in failed.value.told
+    assert "or from step 4: volary resume it optimizer.lr=5e+29" in failed.value.report
     ended = resume(directory, NoWatcher(), ["optimizer.lr=0.01"])
     assert (ended.state, ended.step) == ("finished", 8)
     assert rates(directory) == [0.01] * 8

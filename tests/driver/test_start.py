@@ -136,7 +136,7 @@ def test_what_two_samples_do_not_pass_is_refused_as_check_does_and_leaves_no_run
         start(session(**settings), NoWatcher())
     assert not list(Path("runs").iterdir()), "a refused run leaves its name free"
     removed = r"runs/[\w-]+ was removed, as nothing was trained in it"
-    assert re.search(removed, refused.value.told)
+    assert re.search(removed, refused.value.report)
 
 
 def test_warnings_are_events_of_the_run_from_driver_and_worker_alike(monkeypatch):

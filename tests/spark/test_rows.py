@@ -139,7 +139,7 @@ def test_a_worker_says_what_was_wrong_with_rows_that_a_task_took(monkeypatch):
     nulls = pa.RecordBatch.from_pydict({**batch(1, 0, 1).to_pydict(), "x": pa.array([None], pa.list_(pa.float32()))})
     order = HoldOrder(version="", key=KEY.hex(), split=0, layout=LAYOUT, towards="", keep_bytes=0)
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: FirstAttempt)))
-    (said,) = (json.loads(row["said"]) for one in hold(order.words(), iter([nulls])) for row in one.to_pylist())
+    (said,) = (json.loads(row["answer"]) for one in hold(order.words(), iter([nulls])) for row in one.to_pylist())
     Path("rows.json").write_text(json.dumps({"rows": [1, 0], "classes": 10, "seconds": 1.0, "tasks": [said]}))
     monkeypatch.setitem(os.environ, KEY_NAME, KEY.hex())
     monkeypatch.setitem(os.environ, "VOLARY_SPARK_ROWS", "rows.json")
@@ -200,7 +200,7 @@ def test_rows_that_no_stage_needs_are_let_go():
 
 def looked_after(held: list[dict[str, Any]], *, release: bool = False) -> str:
     (said,) = look_after(json.dumps({"key": KEY.hex(), "held": held, "release": release}), iter(()))
-    return str(said.to_pylist()[0]["said"])
+    return str(said.to_pylist()[0]["answer"])
 
 
 def listens(pid: int, port: int) -> bool:

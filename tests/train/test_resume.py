@@ -125,7 +125,7 @@ def test_a_nan_ends_a_run_with_rank_step_and_the_last_good_checkpoint():
     source = {"name": "spoilt_points", "spoilt": [spoilt]}
     with pytest.raises(NotFinite) as ended:
         start(session("Exact", source=source, checkpoint={"every": "1 step"}, strategy={"workers": 2}), NoWatcher())
-    said, how, *_ = ended.value.told.splitlines()
+    said, how, *_ = ended.value.report.splitlines()
     where = f"first in the inputs of its batch, in sample {spoilt} of the training data"
     assert said == f"the loss of rank 1 is NaN or infinite at step 3, {where}; last good checkpoint: step 2"
     assert how == "mend these samples, or leave such batches out (train.on_nonfinite=skip)"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
     from volary.train.predicting.predictions import Predictions
 
-_TOLD = 5  # of inputs that could not be read
+_MOST_NAMED = 5  # of inputs that could not be read
 
 
 @click.command()
@@ -59,7 +59,7 @@ def predict(
 def _tell_lost(found: Predictions) -> None:
     for text in found.remarks:
         remark(text)
-    for row in sorted(found.lost)[:_TOLD]:
+    for row in sorted(found.lost)[:_MOST_NAMED]:
         remark(found.lost[row])
     if found.lost:
         remark(f"{len(found.lost):,} of {found.rows:,} inputs could not be read; their rows are empty")

@@ -304,7 +304,7 @@ class HeartbeatService:
         for one in news:
             match one:
                 case {"event": "recovered", "step": int(step), "data": dict(data)} if self._members is not None:
-                    events.append(("recovered", rank, step, self._told_apart(data)))
+                    events.append(("recovered", rank, step, self._with_leavers(data)))
                     self._journal.take_back(self.watch.workers.keys() - self._members.now.ranks, step)
                 case {"event": str(kind), "step": int(step), "data": dict(data)}:
                     events.append((kind, rank, step, data))
@@ -332,7 +332,7 @@ class HeartbeatService:
                     raise BadMessage(f"rank {rank} says something unknown: {sorted(one)}")
         self._events(events)
 
-    def _told_apart(self, data: dict[str, Any]) -> dict[str, Any]:
+    def _with_leavers(self, data: dict[str, Any]) -> dict[str, Any]:
         """Tell those that have left from those that are lost, and those that have joined from spare workers."""
         more, gone = data.pop("spares", ()), data["lost"]
         news = {

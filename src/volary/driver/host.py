@@ -92,7 +92,7 @@ def main() -> int:
                     journal.continue_attempt()
                     journal.note(state="stopped")
     except VolaryError as error:
-        print(error.told, file=sys.stderr, flush=True)
+        print(error.report, file=sys.stderr, flush=True)
         return error.exit_code
     except KeyboardInterrupt:  # before it drove the run
         return Stopped.exit_code

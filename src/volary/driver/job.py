@@ -30,7 +30,7 @@ def main() -> int:
         with _noted_if_refused(directory):
             ending = _driven(directory)
     except VolaryError as error:
-        print(error.told, file=sys.stderr, flush=True)
+        print(error.report, file=sys.stderr, flush=True)
         return error.exit_code
     print(f"{ending.state} after step {ending.step}: {ending.directory.path}", file=sys.stderr, flush=True)
     return Stopped.exit_code if ending.state == "stopped" else 0

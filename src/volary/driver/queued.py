@@ -185,8 +185,8 @@ def _conclude(directory: RunDirectory, job: QueuedJob | None, terminal: _Termina
         return Ending(directory, "finished" if seen.state == "finished" else "stopped", seen.step, seen.message)
     kind = getattr(errors, seen.error, None)
     if seen.state == "lost" or not (isinstance(kind, type) and issubclass(kind, VolaryError)):
-        said = f"{job} ended ({words}), and its driver" if job and words else "the driver is gone: it"
-        lost = WorkerLost(f"{said} left no word; last step {seen.step}")
+        subject = f"{job} ended ({words}), and its driver" if job and words else "the driver is gone: it"
+        lost = WorkerLost(f"{subject} left no word; last step {seen.step}")
         raise noted(lost, directory, log, "job's log")
     if issubclass(kind, BadInput | Stopped):
         raise (Stopped if kind is Stopped else BadInput)(seen.message)

@@ -106,11 +106,11 @@ class SweepRunner:
         """The runs of one in `ETA` combinations of those that are left, the best whose runs have all come so far."""
         left = set(self._left)
         ranked = [one for one in combinations(self._sweep) if left.issuperset(one.states)]
-        whole = [one for one in ranked if len(one.best) == len(one.states) and self._have_come_so_far(one)]
+        whole = [one for one in ranked if len(one.best) == len(one.states) and self._have_got_there(one)]
         kept = {member for one in whole[: max(1, len(ranked) // ETA)] for member in one.states}
         return [member for member in self._left if member in kept]
 
-    def _have_come_so_far(self, one: Combination) -> bool:
+    def _have_got_there(self, one: Combination) -> bool:
         return all(state != FAILED and self._is_over(member) for member, state in one.states.items())
 
     def _train(self, until: Period, interrupts: Interrupts) -> None:

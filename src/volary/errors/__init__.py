@@ -30,7 +30,7 @@ class VolaryError(Exception):
     exit_code = 1
 
     @property
-    def told(self) -> str:
+    def report(self) -> str:
         """The text, and the notes below it: what a command prints."""
         return "\n".join([str(self), *getattr(self, "__notes__", ())])
 

@@ -26,9 +26,9 @@ def fed(spark: Any, frames: HandedFrames, workers: int) -> dict[str, Any]:
     """
     began_s, key = time.perf_counter(), secrets.token_hex(32)
     for _ in range(_TRIES):
-        said = [json.loads(words) for words in _announced(spark, frames, workers, key)]
-        held = [one for one in said if "port" in one or "refused" in one]
-        if not any(one["attempt"] for one in said) or not (lost := _asked(spark, held, key, release=False)):
+        answers = [json.loads(words) for words in _announced(spark, frames, workers, key)]
+        held = [one for one in answers if "port" in one or "refused" in one]
+        if not any(one["attempt"] for one in answers) or not (lost := _asked(spark, held, key, release=False)):
             break
     else:
         raise RuntimeError(f"executors were lost {_TRIES} times while rows of the frame were taken: {lost}")
@@ -56,7 +56,7 @@ def _announced(spark: Any, frames: HandedFrames, workers: int, key: str) -> list
                 keep_bytes=frames.keep_bytes // EACH,
             )
             rows = positioned(spark, view, frames.layout).coalesce(EACH * workers)
-            words += [row["said"] for row in rows.mapInArrow(task(order.words(), _HOLD), "said string").collect()]
+            words += [row["answer"] for row in rows.mapInArrow(task(order.words(), _HOLD), "answer string").collect()]
     return words
 
 
@@ -64,6 +64,6 @@ def _asked(spark: Any, held: Sequence[Mapping[str, Any]], key: str, *, release: 
     """Say which of these processes is lost; empty if none is. If one is, or with `release`, the others end."""
     where = [{"host": one["host"], "port": one["port"]} for one in held if "port" in one]
     order = {"version": volary.__version__, "key": key, "held": where, "release": release}
-    look = spark.range(0, 1, 1, 1).mapInArrow(task(json.dumps(order), _LOOK_AFTER), "said string")
+    look = spark.range(0, 1, 1, 1).mapInArrow(task(json.dumps(order), _LOOK_AFTER), "answer string")
     (row,) = look.collect()
-    return str(row["said"])
+    return str(row["answer"])

@@ -59,14 +59,14 @@ def hold(order: str, batches: Iterator[Any]) -> Iterator[Any]:
     wanted, context = HoldOrder.read(order), import_module("pyspark").TaskContext.get()
     try:
         held = HeldRows(batches, wanted.layout, wanted.keep_bytes)
-        said = held.announcement(wanted.split)
+        answer = held.announcement(wanted.split)
         if len(held):
             spark = psutil.Process(os.getppid())  # which ends with the executor
             host, port = left_behind(held, bytes.fromhex(wanted.key), _own_address(wanted.towards), spark)
-            said |= {"host": host, "port": port}
+            answer |= {"host": host, "port": port}
     except BadInput as error:
-        said = {"refused": str(error)}
-    yield _one_row(json.dumps(said | {"attempt": context.attemptNumber()}))
+        answer = {"refused": str(error)}
+    yield _one_row(json.dumps(answer | {"attempt": context.attemptNumber()}))
 
 
 def left_behind(held: HeldRows, key: bytes, host: str, executor: psutil.Process) -> tuple[str, int]:
@@ -85,8 +85,8 @@ def left_behind(held: HeldRows, key: bytes, host: str, executor: psutil.Process)
             os._exit(0)  # nothing of the task's is written or ended a second time
     os.close(writing)
     os.waitpid(child, 0)
-    with os.fdopen(reading) as said:
-        words = said.read()
+    with os.fdopen(reading) as pipe:
+        words = pipe.read()
     if not words:
         raise RuntimeError(f"the process that is to hold rows of a frame has ended on {host}")
     address = json.loads(words)
@@ -150,6 +150,6 @@ def _release(announced: Sequence[Mapping[str, Any]], key: bytes) -> None:
             claimed(held, key).close()
 
 
-def _one_row(said: str) -> Any:
+def _one_row(answer: str) -> Any:
     pyarrow: Any = import_module("pyarrow")
-    return pyarrow.RecordBatch.from_pydict({"said": [said]})
+    return pyarrow.RecordBatch.from_pydict({"answer": [answer]})

@@ -118,15 +118,15 @@ class RunMachinery:
             self.remarks.append(str(error))
             self._shares = None
 
-    def heard(self) -> int:
+    def notices_seen(self) -> int:
         """Another number once a runner of another user has said something new."""
         return 0 if self._shares is None else self._shares.stamp()
 
     def _notice(self, shares: NoticeFolder, entries: Sequence[QueueEntry], here: Capacity) -> Notice:
         moment, user = self.moment(), os.getuid()
-        new, said = Notice(user, os.getpid(), moment.boot, since_s=moment.now_s), shares.mine(user)
-        if said is not None and said.boot == new.boot and said.wants is not None:
-            new = msgspec.structs.replace(new, since_s=said.since_s)
+        new, before = Notice(user, os.getpid(), moment.boot, since_s=moment.now_s), shares.mine(user)
+        if before is not None and before.boot == new.boot and before.wants is not None:
+            new = msgspec.structs.replace(new, since_s=before.since_s)
         return notice_of(entries, here, new)
 
     def ends(self, entries: Iterable[QueueEntry]) -> Mapping[str, float]:

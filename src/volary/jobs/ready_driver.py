@@ -72,12 +72,12 @@ def wait_for_turn() -> None:
     if os.environ.pop(WAITS, "") == "":
         return
     with socket.socket(fileno=os.dup(0)) as control:
-        said, locks, _, _ = socket.recv_fds(control, _MOST_BYTES, 1)
-    if not said:
+        message, locks, _, _ = socket.recv_fds(control, _MOST_BYTES, 1)
+    if not message:
         os._exit(0)
     for lock in locks:  # held as long as this process lives
         os.set_inheritable(lock, False)
-    turn = msgspec.json.decode(said, type=Turn)
+    turn = msgspec.json.decode(message, type=Turn)
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.environ.update(turn.variables)

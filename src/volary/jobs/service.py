@@ -86,7 +86,7 @@ def _until_idle(table: QueueTable, lock: RunLock) -> bool:
             version, known = table.version(), known_hosts(table.folder)
             with machinery.alone():
                 runner.look()
-            said = machinery.heard()
+            seen = machinery.notices_seen()
             while machinery.remarks:
                 _note(machinery.remarks.pop())
             if table.is_idle():
@@ -99,7 +99,7 @@ def _until_idle(table: QueueTable, lock: RunLock) -> bool:
             entries = [one for one in entries if one.state != "waiting"]
             until = time.monotonic() + _next_look_s(entries, machinery.moment().now_s)
             while time.monotonic() < until and version == table.version() and known == known_hosts(table.folder):
-                if said != machinery.heard() or not all(map(machinery.is_alive, entries)):
+                if seen != machinery.notices_seen() or not all(map(machinery.is_alive, entries)):
                     break
                 time.sleep(LOOK_S)
     return False

@@ -48,7 +48,7 @@ class QueueTable:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise VolaryError(f"{folder}: cannot be made: {error.strerror}") from None
-        with self._said(), _only_one(folder):
+        with self._explained(), _only_one(folder):
             new = not self._file.exists()
             try:
                 self._database = self._opened()
@@ -86,30 +86,30 @@ class QueueTable:
 
     def version(self) -> int:
         """A number that is another one once somebody else has written."""
-        with self._said():
+        with self._explained():
             ((number,),) = self._database.execute("PRAGMA data_version")
         return int(number)
 
     def entries(self) -> list[QueueEntry]:
         """All runs of the queue, in their order."""
-        with self._said():
+        with self._explained():
             rows = self._database.execute("SELECT entry FROM runs").fetchall()
         return sorted((msgspec.json.decode(row, type=QueueEntry) for (row,) in rows), key=lambda one: one.order)
 
     def runs(self) -> set[str]:
         """The paths of all runs of the queue."""
-        with self._said():
+        with self._explained():
             return {run for (run,) in self._database.execute("SELECT run FROM runs")}
 
     def entry(self, run: str) -> QueueEntry | None:
         """The queue's entry of a run; None if it is not in it."""
-        with self._said():
+        with self._explained():
             row = self._database.execute("SELECT entry FROM runs WHERE run = ?", (run,)).fetchone()
         return None if row is None else msgspec.json.decode(row[0], type=QueueEntry)
 
     def environment(self, run: str) -> dict[str, str]:
         """The variables with which the run was submitted; empty if they are lost."""
-        with self._said():
+        with self._explained():
             row = self._database.execute("SELECT environment FROM runs WHERE run = ?", (run,)).fetchone()
         return {} if row is None else msgspec.json.decode(row[0], type=dict[str, str])
 
@@ -207,7 +207,7 @@ class QueueTable:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        with self._said():
+        with self._explained():
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -218,7 +218,7 @@ class QueueTable:
                 raise
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:

@@ -34,16 +34,16 @@ def tcp_rate(lab: Lab, flows: Sequence[Flow], seconds: float = 2.0) -> float:
     """TCP payload of simultaneous flows, in bits per second over all, during so many seconds. Raises LabError."""
     command, senders = [sys.executable, "-m", "volary.lab.stream"], Counter(receiver for _, receiver in flows)
     with ExitStack() as ending:
-        heard: list[tuple[Job, IO[bytes]]] = []
+        receiving: list[tuple[Job, IO[bytes]]] = []
         for host, count in senders.items():
             printed = ending.enter_context(tempfile.TemporaryFile())
             words = ["receive", lab.topology.address(host), str(seconds), str(count)]
-            heard.append((lab.start(host, [*command, *words], output=printed), printed))
-            ending.callback(heard[-1][0].close)
+            receiving.append((lab.start(host, [*command, *words], output=printed), printed))
+            ending.callback(receiving[-1][0].close)
         for sender, receiver in flows:
             words = ["send", lab.topology.address(receiver), str(seconds), "1"]
             ending.callback(lab.start(sender, [*command, *words]).close)
-        return _rate_of([_seen(*each, seconds) for each in heard])
+        return _rate_of([_seen(*each, seconds) for each in receiving])
 
 
 def _seen(receiver: Job, printed: IO[bytes], seconds: float) -> list[tuple[float, int]]:

@@ -23,7 +23,7 @@ from volary.run.machine.environment import started_by
 ANSWER_S = 30.0  # a command that has not begun to train by then goes on, and nobody waits for it
 AT_MOST_S = 300.0  # for what is asked of a command, on a busy machine
 LOOK_S = 0.1
-SAID_BYTES = 4096  # of what a refused command said, its end
+MESSAGE_BYTES = 4096  # of what a refused command said, its end
 
 
 def resume(directory: RunDirectory, overrides: Sequence[str]) -> None:
@@ -106,7 +106,7 @@ def answer(words: Sequence[str]) -> Any:
     except subprocess.TimeoutExpired:
         raise BadInput(f"volary {words[0]} did not answer within {AT_MOST_S:.0f} s; try it in a terminal") from None
     if output.returncode:
-        raise BadInput(output.stderr[-SAID_BYTES:].decode(errors="replace").strip())
+        raise BadInput(output.stderr[-MESSAGE_BYTES:].decode(errors="replace").strip())
     return json.loads(output.stdout)
 
 
@@ -129,7 +129,7 @@ def _has(begun: Callable[[], bool]) -> bool:
 
 def _end_of(output: IO[bytes]) -> str:
     output.seek(0)
-    return output.read()[-SAID_BYTES:].decode(errors="replace").strip()
+    return output.read()[-MESSAGE_BYTES:].decode(errors="replace").strip()
 
 
 def _attempt(directory: RunDirectory) -> int:

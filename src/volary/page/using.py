@@ -35,10 +35,10 @@ def predicted(directory: RunDirectory, words: QueryParams, body: bytes) -> Any:
     with tempfile.TemporaryDirectory(prefix="volary-page-") as folder:
         given, output = Path(folder, f"dropped{suffix}"), Path(folder, "answers.jsonl")
         given.write_bytes(body)
-        said = answer(["predict", str(directory.path), str(given), "-o", str(output), "--top", str(TOP), "--json"])
+        counts = answer(["predict", str(directory.path), str(given), "-o", str(output), "--top", str(TOP), "--json"])
         with output.open(encoding="utf-8") as lines:
             rows = [json.loads(line) for _, line in zip(range(ROWS), lines, strict=False)]
-    return {"rows": rows, "count": said["rows"], "unreadable": said["unreadable"]}
+    return {"rows": rows, "count": counts["rows"], "unreadable": counts["unreadable"]}
 
 
 def worst(directory: RunDirectory, _: QueryParams, __: bytes) -> Any:

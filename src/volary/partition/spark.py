@@ -58,13 +58,13 @@ class SparkJobs(Partition):
                 "partition is spark, whose tasks keep nothing, and the network keeps a state from batch to batch; "
                 "accepted: partition=data"
             )
-        told = {"route": f"in jobs of Spark, {self.tasks} slices each"}
+        notes = {"route": f"in jobs of Spark, {self.tasks} slices each"}
         holdings = Holdings.replicated(trained_sizes(module), rank, ranks)
         return Part(
             module,
             holdings,
             learn=GradientJobs(module, self.tasks).learn,
-            notes=told,
+            notes=notes,
             at_once="gradients come back from Spark once all of a batch has passed",
         )
 

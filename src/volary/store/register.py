@@ -73,7 +73,7 @@ class Register:
         self._servers: dict[int, int] = {}  # number to peer
         self._ports: dict[int, int] = {}
         self._workers: dict[int, int] = {}  # peer to worker
-        self._lives: dict[int, int] = {}  # how often a worker was admitted
+        self._admissions: dict[int, int] = {}  # how often a worker was admitted
         self._goodbyes: dict[int, dict[int, int]] = {}
         self._left: list[Left] = []
         self._entries: dict[Key, _Entry] = {}
@@ -119,8 +119,8 @@ class Register:
         settings = self._settings
         if why := self._why_not(worker):
             return [(peer, Refused(None, why)), (peer, CLOSE)]
-        number = worker + settings.workers * self._lives.get(worker, 0)
-        self._lives[worker] = self._lives.get(worker, 0) + 1
+        number = worker + settings.workers * self._admissions.get(worker, 0)
+        self._admissions[worker] = self._admissions.get(worker, 0) + 1
         self._workers[peer] = worker
         ports = [self._ports[one] for one in range(settings.servers)]
         welcome = StoreWelcome(number, ports, settings.mode, settings.workers, settings.security)
@@ -132,7 +132,7 @@ class Register:
             return f"worker is {worker}; accepted: 0 to {most}, as the store was made"
         if worker in self._workers.values():
             return f"worker {worker} is here already; accepted: each number once"
-        if self._settings.mode == "sync" and worker in self._lives:
+        if self._settings.mode == "sync" and worker in self._admissions:
             return f"worker {worker} has left; a store in sync mode takes nobody back, as each update needs all workers"
         if self.lost:
             return has_ended(*next(iter(self.lost.items())))

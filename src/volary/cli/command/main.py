@@ -60,7 +60,7 @@ def _explain(error: Exception, debug: bool) -> int:
 
         traceback.print_exception(error)
     if isinstance(error, VolaryError):
-        click.echo(error.told, err=True)
+        click.echo(error.report, err=True)
         return error.exit_code
     if isinstance(error, OSError) and error.filename:
         click.echo(f"{error.filename}: {error.strerror}", err=True)

@@ -95,8 +95,8 @@ def _mesh(store: Store, rank: int, members: Sequence[_Member]) -> set[int]:
     own, known = set(members[rank].listening), {one for member in members for one in member.listening}
     begun = {inode: pair for inode, pair in _connections().items() if pair[1] in known - own}
     store.set(f"volary/connections/{rank}", json.encode(list(begun.values())).decode())
-    told = [json.decode(store.get(f"volary/connections/{other}"), type=list[_Pair]) for other in range(len(members))]
-    expected = {(there, here) for pairs in told for here, there in pairs if there in own}
+    posted = [json.decode(store.get(f"volary/connections/{other}"), type=list[_Pair]) for other in range(len(members))]
+    expected = {(there, here) for pairs in posted for here, there in pairs if there in own}
     accepted = {inode: pair for inode, pair in _connections().items() if pair[0] in own}
     if not expected <= set(accepted.values()):
         _log.warning("addresses are translated between the machines: who else may have connected to gloo is not known")

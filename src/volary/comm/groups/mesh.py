@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CONNECT_S = 60.0
 JOIN_S = 5.0
 KEY_BYTES = 32
-LIFE = "mesh"  # its key is of one mesh alone, which tells it from any other
+ATTEMPT = "mesh"  # its key is of one mesh alone, which tells it from any other
 MOST_BYTES = 2**30  # of a message that nobody awaits yet
 FIRST_OWN_TAG = 2**32  # those of sums and frames are below
 _HEAD = struct.Struct(f"<q{HEADER_BYTES - 16}xq")  # the tag, and how many bytes follow
@@ -233,7 +233,7 @@ def _connected(bulletin: Bulletin, key: bytes, timeout_s: float) -> dict[int, Ch
     channels: list[tuple[int, Channel]] = []
 
     def of(rank: int) -> Credentials:
-        return Credentials(key, LIFE, rank, "always", timeout_s)
+        return Credentials(key, ATTEMPT, rank, "always", timeout_s)
 
     listener = Tcp().listen(gloo.address(), of(bulletin.rank), arrived.put)
     try:

@@ -81,15 +81,15 @@ class Topology:
             f"{_count(nodes, 'node')} of {_count(ranks, 'rank')}"
             for ranks, nodes in sorted(sizes.items(), reverse=True)
         ]
-        said = " and ".join(parts)
+        text = " and ".join(parts)
         if len(self.subnetworks) > 1:
             names = ["+".join(self.hosts[node] for node in nodes) for nodes in self.subnetworks]
-            said += f" in {len(names)} sub-networks ({', '.join(names)}; {self.source})"
+            text += f" in {len(names)} sub-networks ({', '.join(names)}; {self.source})"
         if self.within_bytes_per_s:
-            said += f", {_megabytes(self.within_bytes_per_s)} between two nodes"
+            text += f", {_megabytes(self.within_bytes_per_s)} between two nodes"
         if self.between_bytes_per_s:
-            said += f", {_megabytes(self.between_bytes_per_s)} across sub-networks"
-        return said
+            text += f", {_megabytes(self.between_bytes_per_s)} across sub-networks"
+        return text
 
 
 def find(links: Links, description: Path | None = None) -> Topology:
@@ -140,18 +140,18 @@ def _nodes(bulletin: Bulletin) -> Topology:
     from volary.comm.topology.kept_rates import own_link
 
     own = {"machine": machine(), "host": socket.gethostname(), "why_not": futex.why_not()}
-    said = bulletin.share("where", own | {"link": own_link(gloo.address())})
+    posted = bulletin.share("where", own | {"link": own_link(gloo.address())})
     members: dict[str, list[int]] = {}
-    for rank, one in enumerate(said):
+    for rank, one in enumerate(posted):
         # who cannot wait in shared memory is a node of its own
         members.setdefault(f"rank {rank}" if one["why_not"] else one["machine"], []).append(rank)
     nodes = tuple(tuple(ranks) for ranks in members.values())
-    first = [said[ranks[0]] for ranks in nodes]
+    first = [posted[ranks[0]] for ranks in nodes]
     return Topology(
         nodes,
         tuple(str(one["host"]) for one in first),
         (tuple(range(len(nodes))),),
-        unshared=next((str(one["why_not"]) for one in said if one["why_not"]), ""),
+        unshared=next((str(one["why_not"]) for one in posted if one["why_not"]), ""),
         links=tuple(str(one["link"]) for one in first),
     )
 
@@ -165,10 +165,10 @@ def _as_described(bulletin: Bulletin, found: Topology, description: Path) -> Top
         except SettingError as error:
             return {"refused": str(error)}
 
-    said = from_leader(bulletin, "sub-networks", groups)
-    if "refused" in said:
-        raise SettingError(said["refused"])
-    subnetworks = tuple(tuple(nodes) for nodes in said["groups"])
+    agreed = from_leader(bulletin, "sub-networks", groups)
+    if "refused" in agreed:
+        raise SettingError(agreed["refused"])
+    subnetworks = tuple(tuple(nodes) for nodes in agreed["groups"])
     return replace(found, subnetworks=subnetworks, source=f"described in {description}")
 
 

@@ -91,8 +91,8 @@ class FirstInCloser:
     def _is_due(self, now: float) -> bool:
         begun = self._clocks.begun()
         inside = sum(known.finished and known.useful for known in begun)
-        may_come = sum(not known.finished for known in begun) + len(self._clocks.awaited())
-        if inside >= min(self._enough, inside + may_come):
+        may_arrive = sum(not known.finished for known in begun) + len(self._clocks.awaited())
+        if inside >= min(self._enough, inside + may_arrive):
             return True
         late = self.deadline_s is not None and self._began_at is not None and now - self._began_at >= self.deadline_s
         return late and inside > 0

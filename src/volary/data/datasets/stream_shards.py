@@ -130,10 +130,10 @@ class StreamShards:
     def _read_ahead(self, size: int) -> None:
         batches = [self._read(self._batch + number, size) for number in range(AHEAD)]
         self._batch += AHEAD
-        everyone = self._tell([[len(samples), over] for samples, over in batches])
+        everyone = self._announce([[len(samples), over] for samples, over in batches])
         for number, (samples, _) in enumerate(batches):
-            counts = {share: told[number][0] for share, told in everyone.items()}
-            total, ends = sum(counts.values()), all(told[number][1] for told in everyone.values())
+            counts = {share: announced[number][0] for share, announced in everyone.items()}
+            total, ends = sum(counts.values()), all(announced[number][1] for announced in everyone.values())
             mine, places = samples, range(0)
             if self._apart:
                 start = sum(count for share, count in counts.items() if share < self._share.number)
@@ -155,7 +155,7 @@ class StreamShards:
             found += shard.take(max(0, after) - max(0, before))
         return found, all(shard.over for shard in self._own.values())
 
-    def _tell(self, mine: list[list[Any]]) -> dict[int, list[list[Any]]]:
+    def _announce(self, mine: list[list[Any]]) -> dict[int, list[list[Any]]]:
         """The samples that each share has of the next batches, by its number; of all of them one, if each reads all."""
         if self._tellings is None or not self._apart or self._share.count == 1:
             return {self._share.number: mine}

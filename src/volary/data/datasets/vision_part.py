@@ -113,10 +113,10 @@ def _opened(settings: VisionSettings, split: Split, called: str) -> Any:
         with _alone(root) if settings.download else nullcontext():
             return kind(**given)
     except Exception as problem:  # of many kinds, as files are missing, damaged, or arguments are wrong
-        said = (str(problem).splitlines() or [type(problem).__name__])[0].rstrip(".")
+        reason = (str(problem).splitlines() or [type(problem).__name__])[0].rstrip(".")
         instead = "" if settings.download or "download" not in taken else ", or the setting download=true"
         raise DataError(
-            f"{called}: cannot be opened in {root} ({said}); accepted: its files there, as torchvision has them"
+            f"{called}: cannot be opened in {root} ({reason}); accepted: its files there, as torchvision has them"
             f"{instead}"
         ) from problem
 
@@ -158,7 +158,7 @@ def _targets(dataset: Any, called: str) -> list[int]:
     """The classes of all samples. Raises DataError if the first sample is no image with a class."""
     last = len(dataset) - 1
     ends = {number: _class_of(dataset[number], number, called) for number in (0, last)}
-    for found in _said(dataset):
+    for found in _class_lists(dataset):
         if len(found) == last + 1 and all(_number(found[number]) == end for number, end in ends.items()):
             numbers = [number for one in found if (number := _number(one)) is not None]
             if len(numbers) == len(found):
@@ -166,7 +166,7 @@ def _targets(dataset: Any, called: str) -> list[int]:
     return [_class_of(dataset[number], number, called) for number in range(last + 1)]
 
 
-def _said(dataset: Any) -> Iterator[list[Any]]:
+def _class_lists(dataset: Any) -> Iterator[list[Any]]:
     """The classes of the data set itself, under the names that torchvision gives to them."""
     for name in _LABELS:
         found: Any = getattr(dataset, name, None)

@@ -12,7 +12,7 @@ from volary.data.formats.labels import Labels
 from volary.errors import DataError
 
 
-class Said(NamedTuple):
+class PartLabels(NamedTuple):
     """The targets in the lines of a part. where: what to call the part in a message; place_of: what to call a line."""
 
     texts: Sequence[str]
@@ -28,7 +28,7 @@ class LineTargets(NamedTuple):
     names: tuple[str, ...]
 
 
-def targets_of(kind: str, training: Said, part: Said) -> LineTargets:
+def targets_of(kind: str, training: PartLabels, part: PartLabels) -> LineTargets:
     """Targets of a part: classes (n,), labels (n, labels) that are 1 or 0 in float32, or numbers (n, numbers) in it.
 
     kind: class, labels or numbers. Raises DataError with the line of what is none, or not what the training part has.
@@ -41,7 +41,7 @@ def targets_of(kind: str, training: Said, part: Said) -> LineTargets:
     return LineTargets(labels.numbered(part.texts, part.place_of), labels.count, labels.names)
 
 
-def _labels(training: Said, part: Said) -> LineTargets:
+def _labels(training: PartLabels, part: PartLabels) -> LineTargets:
     """A line may have none of them."""
     known, lines = _words(training)
     if not known:
@@ -54,14 +54,14 @@ def _labels(training: Said, part: Said) -> LineTargets:
     return LineTargets(targets, labels.count, labels.names)
 
 
-def _words(part: Said) -> tuple[list[str], list[int]]:
+def _words(part: PartLabels) -> tuple[list[str], list[int]]:
     """All words of all lines, and the line of each."""
     split = [text.replace(",", " ").split() for text in part.texts]
     words = [word for line in split for word in line]
     return words, [row for row, line in enumerate(split) for _ in line]
 
 
-def _numbers(training: Said, part: Said) -> NDArray[np.float32]:
+def _numbers(training: PartLabels, part: PartLabels) -> NDArray[np.float32]:
     """As many on each line as on the first one of the training part."""
     from volary.data.formats.numbers import as_float32, refuse_not_finite
 

@@ -12,7 +12,7 @@ from volary.errors import DataError
 from volary.sharding.samples import SampleShare
 
 Batches = list[list[Any]]  # the indices of an epoch, or of a portion of one
-_AS_THE_USER_SAID = (
+_AS_GIVEN = (
     *("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
     *("prefetch_factor", "persistent_workers", "in_order"),
 )
@@ -77,7 +77,7 @@ class SharedData(Protocol):
 
 def kept(loader: Any) -> dict[str, Any]:
     """The settings that a worker's loader takes from the user's, whatever it reads."""
-    return {name: getattr(loader, name) for name in _AS_THE_USER_SAID}
+    return {name: getattr(loader, name) for name in _AS_GIVEN}
 
 
 def begin_epoch(number: int, *parts: Any) -> None:

@@ -52,15 +52,15 @@ class ListFile(ImageSettings):
         """Read the lists. Raises DataError with the line of what is no label, or not what the training part has."""
         import torch
 
-        from volary.data.formats.line_targets import Said, targets_of
+        from volary.data.formats.line_targets import PartLabels, targets_of
         from volary.data.records.files import Files
         from volary.data.records.objects import Objects
 
         training = list(self._entries("train"))
         path = located(getattr(self, split))
         entries = training if split == "train" else list(self._entries(split))
-        known = Said([entry.label for entry in training], str(self.train), _places(self.train, training))
-        given = Said([entry.label for entry in entries], str(path), _places(path, entries))
+        known = PartLabels([entry.label for entry in training], str(self.train), _places(self.train, training))
+        given = PartLabels([entry.label for entry in entries], str(path), _places(path, entries))
         found = targets_of(self.kind, known, given)
         root, names = self._root(path), [entry.name for entry in entries]
         records = Files(root, names) if isinstance(root, Path) else Objects(root, names)

@@ -142,7 +142,7 @@ class FailureDetector:
         if not worker.pid:
             worker.moved_at = self._watched_s
             if rank >= self.world_size:
-                self._stays.came(rank, host, self._watched_s)
+                self._stays.arrived(rank, host, self._watched_s)
         worker.peer, worker.pid, worker.host = peer, pid, host
         worker.last_beat_at = self._watched_s
         self._rank_of[peer] = rank

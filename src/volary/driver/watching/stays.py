@@ -17,19 +17,19 @@ class Stays:
     """
 
     def __init__(self) -> None:
-        self._came: dict[int, tuple[str, float]] = {}
+        self._arrived: dict[int, tuple[str, float]] = {}
         self._short: dict[str, deque[float]] = {}  # by host, when the newest short ones ended
 
-    def came(self, rank: int, host: str, now_s: float) -> None:
+    def arrived(self, rank: int, host: str, now_s: float) -> None:
         """A worker has joined from `host`."""
-        self._came[rank] = host, now_s
+        self._arrived[rank] = host, now_s
 
     def went(self, rank: int, now_s: float) -> None:
         """A worker is gone; nothing is noted of one that has not joined."""
-        host, came_s = self._came.pop(rank, ("", 0.0))
+        host, arrived_s = self._arrived.pop(rank, ("", 0.0))
         if not host:
             return
-        if now_s - came_s > SHORT_S:
+        if now_s - arrived_s > SHORT_S:
             self._short.pop(host, None)
             return
         if len(self._short) >= KEPT_HOSTS:

@@ -38,7 +38,7 @@ class Workspace:
         left_out: Callable[[str], None] | None,
     ) -> None:
         self._plan, self._residual, self._board, self._ranks, self._left_out = plan, residual, board, ranks, left_out
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def contribute(self, section: Section, frame: Tensor) -> None:
         """Write the frame, (bytes,) of uint8, of what this node contributes. Raises NotFinite."""
@@ -80,8 +80,8 @@ class Workspace:
         why = f"the gradient of {name} on rank {rank} is NaN or infinite"
         if self._left_out is None:
             raise NotFinite(f"{why}, which cannot be encoded")
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._reported:
+            self._reported.add(name)
             self._left_out(f"{why}: what cannot be encoded counts as zero there, with what lies beside it")
 
     def _not_finite(self, section: Section) -> tuple[str, int]:

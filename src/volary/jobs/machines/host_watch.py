@@ -59,12 +59,12 @@ class HostWatch:
 
     def _look(self, settings: QueueSettings, folders: list[str]) -> None:
         found = []
-        for host, said in zip(settings.hosts, settings.engine(*settings.hosts).machines(folders), strict=True):
+        for host, answer in zip(settings.hosts, settings.engine(*settings.hosts).machines(folders), strict=True):
             name, count = machine_and_slots(host)
-            if isinstance(said, str):
-                found.append(HostCapacity(name, why_not=said))
+            if isinstance(answer, str):
+                found.append(HostCapacity(name, why_not=answer))
             else:
-                cores, memory = tuple(said.cores[:count]), said.memory_bytes or NO_LIMIT
-                found.append(HostCapacity(name, cores, memory, folders=tuple(said.folders)))
+                cores, memory = tuple(answer.cores[:count]), answer.memory_bytes or NO_LIMIT
+                found.append(HostCapacity(name, cores, memory, folders=tuple(answer.folders)))
         with suppress(OSError):  # a disk that is full: asked again later
             keep_hosts(self._folder, tuple(found))

@@ -41,26 +41,26 @@ class Plain:
         self._stream = stream
         self._clock = clock
         self._titled = False
-        self._said_at = self._start_said_at = float("-inf")
+        self._shown_at = self._start_shown_at = float("-inf")
         self._line_at = 0.0
-        self._said_step = 0
+        self._shown_step = 0
 
     def show(self, digest: Digest) -> None:
         if not self._titled:
             # what a resumed run did before is not told again
-            self._titled, self._said_step = True, digest.step
+            self._titled, self._shown_step = True, digest.step
             self._line(clock.now_s(), title(digest))
-            self._start_said_at = self._clock() + START_AFTER_S
+            self._start_shown_at = self._clock() + START_AFTER_S
         for event in digest.news:
             sentence = happened(event, digest)
             if sentence:
                 self._line(event.at, sentence)
-        if digest.starting and self._clock() >= self._start_said_at:
-            self._start_said_at = self._clock() + PROGRESS_EVERY_S
+        if digest.starting and self._clock() >= self._start_shown_at:
+            self._start_shown_at = self._clock() + PROGRESS_EVERY_S
             self._line(clock.now_s(), starting_in(digest.starting, digest.attempt_s))
         # steps without news: one line, not too often
-        if digest.window and digest.step > self._said_step and self._clock() - self._said_at >= PROGRESS_EVERY_S:
-            self._said_at, self._said_step = self._clock(), digest.step
+        if digest.window and digest.step > self._shown_step and self._clock() - self._shown_at >= PROGRESS_EVERY_S:
+            self._shown_at, self._shown_step = self._clock(), digest.step
             self._line(clock.now_s(), progress(digest))
 
     def say(self, lines: Sequence[str]) -> None:

@@ -47,9 +47,9 @@ class BranchPassing:
     def leave(self, values: Sequence[Tensor] | None) -> list[Tensor]:
         """The output of a branch, of any shapes, on all ranks. values: None where it is not."""
         mine = None if values is None else [_described(one) for one in values]
-        said = gather_plain(mine, self.group.group)[self.workers[0]]
+        described = gather_plain(mine, self.group.group)[self.workers[0]]
         found = []
-        for place, (kind, shape, trained) in enumerate(said):
+        for place, (kind, shape, trained) in enumerate(described):
             like = torch.empty(shape, dtype=getattr(torch, kind), device="meta")
             own = None if values is None else values[place]
             anchor = torch.empty(0, device=self._device, requires_grad=bool(trained))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from volary.comm.groups.tensor_messages import TensorMessages
     from volary.partition._base import Passes
 
-Handed = Literal["values", "gradients", "evaluated", "told"]
-_TAGS: Mapping[Handed, int] = {"values": 0, "gradients": 1, "evaluated": 2, "told": 3}
+Handed = Literal["values", "gradients", "evaluated", "shared"]
+_TAGS: Mapping[Handed, int] = {"values": 0, "gradients": 1, "evaluated": 2, "shared": 3}
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Stages:
             for action in table.actions[self._rank]:
                 batch.do(action)
         with passes.waiting():
-            loss = self._told(None if batch.loss is None else batch.loss / passes.share)
+            loss = self._for_all(None if batch.loss is None else batch.loss / passes.share)
         wanted = passes.computed(loss)
         if wanted:
             passes.add_gradients(batch.gradients)
@@ -76,7 +76,7 @@ class Stages:
                 output = x
             else:
                 self.hand(x, "evaluated", number + 1)
-        return self._told(output)
+        return self._for_all(output)
 
     def is_last(self, number: int) -> bool:
         """Whether what a stage gives is the network's output."""
@@ -99,13 +99,13 @@ class Stages:
         values, about = self._messages.receive(source % self._workers, _tag(what, stage))
         return values.to(WIDE[about - 1]) if about else values
 
-    def _told(self, values: Tensor | None) -> Tensor:
+    def _for_all(self, values: Tensor | None) -> Tensor:
         """On all workers what the one with the last stage has."""
         if values is None:
-            return self._messages.receive((self._total - 1) % self._workers, _tag("told", 0))[0]
+            return self._messages.receive((self._total - 1) % self._workers, _tag("shared", 0))[0]
         for other in range(self._workers):
             if other != self._rank:
-                self._messages.send(values, other, _tag("told", 0))
+                self._messages.send(values, other, _tag("shared", 0))
         return values
 
 

@@ -84,7 +84,7 @@ class Journal:
     def __init__(self, path: Path, *, behind: bool = False) -> None:
         self._lock = threading.Lock()
         self._behind = WriteBehind(MOST_WAITING) if behind else None
-        self._told_dropped = 0
+        self._reported_dropped = 0
         self._path = path
         self._database = _open(path)
         self.attempt = 0
@@ -221,10 +221,10 @@ class Journal:
                 self._lose(len(rows), str(error), lost)
 
     def _tell_dropped(self) -> None:
-        if (dropped := self.dropped) > self._told_dropped:
+        if (dropped := self.dropped) > self._reported_dropped:
             text = json.dumps({"text": self.fault})
             self._database.execute(_INSERT_EVENT, (clock.now_s(), self.attempt, None, None, "warning", text))
-            self._told_dropped = dropped
+            self._reported_dropped = dropped
 
     def _lose(self, records: int, why: str, lost: Callable[[], object]) -> None:
         self.dropped += records

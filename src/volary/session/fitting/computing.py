@@ -11,10 +11,10 @@ from volary.session.fitting.needs import CONSISTENCY, PARTITION, Need
 
 def fit_elsewhere(precision: str, partition: Any, *, compiled: bool) -> None:
     """Raise SettingError for ways to compute that processes which are no workers do not know."""
-    said = f"strategy.partition is {PARTITION.name_of(type(partition))}: {partition.elsewhere}"
+    reason = f"strategy.partition is {PARTITION.name_of(type(partition))}: {partition.elsewhere}"
     for name, value, accepted in (("precision", precision, "fp32"), ("compile", compiled, False)):
         if value != accepted:
-            raise SettingError(f"train.{name} is {str(value).lower()}, and {said}; accepted: {str(accepted).lower()}")
+            raise SettingError(f"train.{name} is {str(value).lower()}, and {reason}; accepted: {str(accepted).lower()}")
 
 
 def fit_compiled(recompute: Sequence[str], codec: Any) -> None:

@@ -27,7 +27,7 @@ def main() -> int:
     try:
         _write(RunDirectory.existing(sys.argv[1]))
     except VolaryError as error:
-        os.write(out, error.told.encode())
+        os.write(out, error.report.encode())
         return error.exit_code
     return 0
 

@@ -30,7 +30,7 @@ class Corrupt:
     def __init__(self, samples: int | None, share: float, recorder: Recorder, bulletin: Bulletin) -> None:
         self._samples, self._share, self._recorder, self._bulletin = samples or 0, share, recorder, bulletin
         self._epoch = self._lost = 0
-        self._told: dict[str, int] = {}  # by split, the newest total
+        self._reported: dict[str, int] = {}  # by split, the newest total
         self._own: list[str] = []
 
     def tell(self, index: int, reason: str) -> None:
@@ -45,7 +45,7 @@ class Corrupt:
         self._lost += agreed.lost
         if self._lost > self._share * self._samples:
             raise self._too_many(self._lost, self._samples, "train")
-        if agreed.lost and not self._told:
+        if agreed.lost and not self._reported:
             self._say("train", self._lost, "so far; they are skipped")
         if batch.ends_epoch and self._lost:
             self._say("train", self._lost, f"in epoch {batch.epoch}; they were skipped")
@@ -66,9 +66,9 @@ class Corrupt:
         self._epoch, self._lost = state["epoch"], state["lost"]
 
     def _say(self, split: str, lost: int, what: str) -> None:
-        if self._told.get(split) == lost:
+        if self._reported.get(split) == lost:
             return  # the same ones as in the epoch before
-        self._told[split] = lost
+        self._reported[split] = lost
         if self._recorder.leads:
             text = f"{lost} sample{'s' * (lost > 1)} of the {split} part could not be read {what}".replace(" ;", ";")
             self._recorder.event("warning", text=f"{text}; `volary show` lists them")

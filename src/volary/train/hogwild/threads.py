@@ -58,7 +58,7 @@ class LockFreeThreads:
             finally:
                 free.put(copy)
 
-        def told(batch: list[MicroBatch], losses: Future[list[float]]) -> bool:
+        def reported(batch: list[MicroBatch], losses: Future[list[float]]) -> bool:
             enter("forward")
             return all(computed(part, loss) for part, loss in zip(batch, losses.result(), strict=False))
 
@@ -69,11 +69,11 @@ class LockFreeThreads:
             for batch in _by_batch(parts):
                 prepare()
                 under_way.append((batch, pool.submit(work, batch, self._update.factor)))
-                wanted = len(under_way) <= AHEAD * threads or told(*under_way.popleft())
+                wanted = len(under_way) <= AHEAD * threads or reported(*under_way.popleft())
                 if not wanted:
                     break
             while wanted and under_way:
-                wanted = told(*under_way.popleft())
+                wanted = reported(*under_way.popleft())
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(cores)  # the last that set it has set it for all threads to come

@@ -83,10 +83,10 @@ def shape_facts(module: nn.Module) -> Facts:
 def data_facts(samples: Samples | Stream) -> Facts:
     """The names of classes and columns, in the order of their numbers: each machine may have a copy of the data."""
     names = DataNames.of(samples)
-    said = {"classes of the data": names.classes, "columns of the data": names.columns}
+    shown = {"classes of the data": names.classes, "columns of the data": names.columns}
     return {
         name: f"{listed(called)} ({hashlib.sha256(repr(called).encode()).hexdigest()[:12]})"
-        for name, called in said.items()
+        for name, called in shown.items()
         if called
     }
 
@@ -118,8 +118,8 @@ def _table(names: list[str], everybody: list[Facts]) -> str:
         groups: dict[str, list[str]] = {}
         for rank, facts in enumerate(everybody):
             groups.setdefault(facts.get(name, "absent"), []).append(str(rank))
-        said = "; ".join(f"rank {', '.join(ranks)}: {value}" for value, ranks in groups.items())
-        lines.append(f"  {name}: {said}")
+        shown = "; ".join(f"rank {', '.join(ranks)}: {value}" for value, ranks in groups.items())
+        lines.append(f"  {name}: {shown}")
     return "\n".join([*lines, *_more(names)])
 
 

@@ -25,7 +25,7 @@ class DriverWatch:
         self.saves = False
         self._give_up_after_s = give_up_after_s
         self._clock = now
-        self._seen_s = self._heard_s = self._moved_s = self._lost_s = 0.0
+        self._seen_s = self._answered_s = self._moved_s = self._lost_s = 0.0
         self._refused_s: float | None = None
         self._progress = -1
         self._saves_before = 0
@@ -34,7 +34,7 @@ class DriverWatch:
 
     def answered(self) -> None:
         """Note that something has come from the driver."""
-        self._heard_s, self._refused_s = self._seen_s, None
+        self._answered_s, self._refused_s = self._seen_s, None
 
     def refused(self) -> None:
         """Note that nothing listens at the driver's address."""
@@ -55,8 +55,8 @@ class DriverWatch:
         if self.lost:
             return
         if carries and self._seen_s - self._moved_s > LONG_S:
-            self._heard_s = min(self._heard_s + passed_s, self._seen_s)
-        silent_s = self._seen_s - self._heard_s
+            self._answered_s = min(self._answered_s + passed_s, self._seen_s)
+        silent_s = self._seen_s - self._answered_s
         if self._refused_s is not None and self._seen_s - self._refused_s > REFUSED_S:
             self.lost = "the driver has ended: nothing listens any more where it did"
         elif silent_s > self._give_up_after_s:

@@ -129,7 +129,7 @@ class Membership:
                 "accepted: a folder that all machines see, or a run that `volary train` starts there"
             )
 
-    def show_life(self) -> None:
+    def show_alive(self) -> None:
         """Let others see, without the driver, that this worker is about to end in order: the lock's time is now."""
         with contextlib.suppress(OSError):
             os.utime(self.directory.path / "lock")

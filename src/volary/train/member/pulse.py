@@ -55,7 +55,7 @@ class DriverAccess(Protocol):
         """Let this process live on when its driver ends."""
         ...
 
-    def show_life(self) -> None:
+    def show_alive(self) -> None:
         """Let others see, without the driver, that this worker is about to end in order."""
         ...
 
@@ -256,7 +256,7 @@ class Pulse:
             return
         if not self._can_finish:
             self._abandon(driver.lost)
-        self._member.show_life()
+        self._member.show_alive()
         self.ask_to_end()
         if driver.overdue:
             self._abandon(f"{driver.lost}; the step could not be finished")

@@ -48,7 +48,7 @@ class LockstepPosition:
         self._under_way: FeedPlace | None = None
         self._resumed: FeedPlace | None = None
         self._generators_then: Any = None  # of the whole process, where it is resumed
-        self._told = False  # that batches have another worker's samples
+        self._warned = False  # that batches have another worker's samples
 
     def _generators(self) -> list[torch.Generator]:
         """The user's own generators, which draw samples."""
@@ -103,8 +103,8 @@ class LockstepPosition:
             done = (step + 1) / self.steps if self.steps else 0.0
             share.epoch = epoch + (1.0 if part.ends_epoch else done)
             self._before_batch()
-            if part.foreign and not self._told:
-                self._told = True
+            if part.foreign and not self._warned:
+                self._warned = True
                 self._recorder.event("warning", text=_FOREIGN.format(type(part.batch).__name__))
             batch = moved(part.batch, self._device)
             self._recorder.enter("forward")

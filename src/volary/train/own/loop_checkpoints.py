@@ -106,7 +106,7 @@ class LoopCheckpoints:
         self._strategies: list[StrategyState] = []
         self._names: list[str] | None = None  # as worker.restore was given them
         self._expected: Mapping[str, Any] = {}  # what it was given
-        self._told = False  # that nothing is kept
+        self._warned = False  # that nothing is kept
         self._asked = False  # whether epochs are counted
         self._saved = self._found()
         if self._saved is not None:
@@ -228,9 +228,9 @@ class LoopCheckpoints:
             )
         states = self._values.states(named)
         if self._saver is None:
-            if not self._told:
+            if not self._warned:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
-            self._told = True
+            self._warned = True
             return
         kept = self._values.own(named, states) if updates_locally else {}
         outer = self._strategies[0].outer.state() if self._held else []

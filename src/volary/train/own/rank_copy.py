@@ -21,14 +21,14 @@ class RankCopy:
     """
 
     def __init__(self, model: nn.Module, why: Callable[[], str], recorder: Recorder) -> None:
-        self._why, self._recorder, self._told = why, recorder, not recorder.leads
+        self._why, self._recorder, self._warned = why, recorder, not recorder.leads
         parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
         self._hooks = [part.register_state_dict_pre_hook(_Reading(self._read)) for part in parts]
 
     def tell(self, what: str) -> None:
         """Say once of `what` that it is one worker's own, if it is."""
-        if not self._told and (text := self._why()):
-            self._told = True
+        if not self._warned and (text := self._why()):
+            self._warned = True
             self._recorder.event("warning", text=f"{what} {text}")
 
     def close(self) -> None:

@@ -79,12 +79,12 @@ def worst_samples(model: Model, count: int) -> list[WorstSample]:
     for number, loss, answer, share in measured[order].tolist():
         inputs, targets = samples.fetch(torch.tensor([int(number)]))
         if isinstance(model.criterion, Classification):
-            target, said = names[int(targets[0])], names[int(answer)]
+            target, answered = names[int(targets[0])], names[int(answer)]
         else:
-            target, said = f"{targets[0].item():.6g}", f"{answer:.6g}"
+            target, answered = f"{targets[0].item():.6g}", f"{answer:.6g}"
         chance = share if isinstance(model.criterion, Classification) else None
         name = file_of(samples, int(number))
-        found.append(WorstSample(int(number), name, target, said, chance, loss, link_of_input(inputs[0])))
+        found.append(WorstSample(int(number), name, target, answered, chance, loss, link_of_input(inputs[0])))
     return found
 
 

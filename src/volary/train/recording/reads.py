@@ -46,7 +46,7 @@ class Reads:
 
     def __init__(self, samples: Samples | Stream, recorder: Recorder) -> None:
         self._samples, self._recorder = samples, recorder
-        self._told: Counter[str] = Counter()
+        self._reported: Counter[str] = Counter()
         self._pipelines = pipelines(samples)
         self._decoding: list[tuple[Decoding, str] | None] = [None] * len(self._pipelines)
 
@@ -67,7 +67,7 @@ class Reads:
     def end_epoch(self, epoch: int) -> None:
         """Tell what was read since the end of the epoch before; some of it is of the epoch that comes."""
         now = reads(self._samples) + Counter(retries=RETRIES.count)
-        new, self._told = now - self._told, now
+        new, self._reported = now - self._reported, now
         if new and epoch >= 0:
             self._recorder.event(
                 "reads", epoch=epoch, **{name: new[name] for name in ("memory", "disk", "source", "retries")}

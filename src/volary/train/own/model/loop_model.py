@@ -202,11 +202,11 @@ class LoopModel:
         """Forward and backward of this worker's samples (count, ...); the loss, as it is over them. Raises BadInput."""
         refuse_batch(inputs, targets)
 
-        def heard(loss: Tensor) -> None:
+        def on_loss(loss: Tensor) -> None:
             self.loss.hear(loss.item(), self.weight(), first=not 0 < self._made < self._passes)
 
         recorder = self._run.recorder
-        passes = LoopPasses(self.model, inputs, targets, loss_function, recorder, heard, self._summed)
+        passes = LoopPasses(self.model, inputs, targets, loss_function, recorder, on_loss, self._summed)
         self._now.rank.part.learn(passes)
         return passes.losses[-1]
 

@@ -27,7 +27,7 @@ LossFunction = Callable[[Any, Any], Tensor]
 class LoopPasses:
     """See `volary.partition._base.Passes`. loss_function: of outputs and targets, the mean over samples, or their sum.
 
-    heard: called with the loss before its gradients are added, where no backward pass of autograd begins with it.
+    on_loss: called with the loss before its gradients are added, where no backward pass of autograd begins with it.
     losses: takes what was computed. share: of the mean over the batch; of a sum all have 1.
     """
 
@@ -36,7 +36,7 @@ class LoopPasses:
     targets: Tensor
     loss_function: LossFunction
     recorder: Recorder
-    heard: Callable[[Tensor], None]
+    on_loss: Callable[[Tensor], None]
     summed: bool
     share: float = 1.0
     losses: list[Tensor] = field(default_factory=list)
@@ -86,7 +86,7 @@ class LoopPasses:
 
     def add_gradients(self, gradients: Mapping[nn.Parameter, Tensor]) -> None:
         """Give parameters their gradients as a backward pass does, with all that follows one."""
-        self.heard(self.losses[-1])
+        self.on_loss(self.losses[-1])
         torch.autograd.backward(list(gradients), list(gradients.values()))
 
     def update(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:

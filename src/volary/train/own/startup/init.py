@@ -154,7 +154,7 @@ class _Departure:
     def _raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self._error = error
         if isinstance(error, VolaryError):
-            print(error.told, file=sys.stderr, flush=True)
+            print(error.report, file=sys.stderr, flush=True)
         else:
             self._before(kind, error, trace)
 

@@ -36,7 +36,7 @@ def watched(recorder: Recorder, run: Path) -> Iterator[None]:
         sys.addaudithook(_audit)
     save = torch.save  # it opens files beside Python
     _watching = _Watching(recorder, run)
-    torch.save = _told(save)
+    torch.save = _noting(save)
     try:
         yield
     finally:
@@ -46,18 +46,18 @@ def watched(recorder: Recorder, run: Path) -> Iterator[None]:
 class _Watching:
     def __init__(self, recorder: Recorder, run: Path) -> None:
         self._recorder, self._run = recorder, run.resolve()
-        self._said = set[Path]()
+        self._noted = set[Path]()
         self._within = threading.local()  # a call of ours opens files, too
 
     def writes(self, file: Any) -> None:
-        if len(self._said) >= MOST_FILES or getattr(self._within, "now", False):
+        if len(self._noted) >= MOST_FILES or getattr(self._within, "now", False):
             return
         self._within.now = True
         try:
             path = Path(os.fsdecode(file)).resolve()
             if path.name.startswith(_SUMMARY):
                 path = path.parent
-            if path not in self._said and not _is_nobodys(path) and not path.is_relative_to(self._run):
+            if path not in self._noted and not _is_nobodys(path) and not path.is_relative_to(self._run):
                 self._say(path)
         finally:
             self._within.now = False
@@ -67,7 +67,7 @@ class _Watching:
         while frame is not None and (whose := owner(frame.f_code.co_filename)) != "":
             frame = None if whose == "volary" else frame.f_back
         if frame is not None:
-            self._said.add(path)
+            self._noted.add(path)
             self._recorder.writes(str(path), f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}")
 
 
@@ -80,7 +80,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
             _watching.writes(file)
 
 
-def _told(save: Any) -> Any:
+def _noting(save: Any) -> Any:
     @functools.wraps(save)
     def watching(obj: Any, f: Any, *positional: Any, **named: Any) -> Any:
         if _watching is not None and isinstance(f, str | bytes | os.PathLike):
