@@ -109,6 +109,25 @@ def test_a_replica_ends_with_its_lost_worker_which_is_named_by_its_part_and_othe
     assert run.ended().status == 130, run.text()
 
 
+@pytest.mark.slow  # four workers
+@pytest.mark.parametrize(("inside", "asks"), [("tensor", "leave"), ("pipeline", "signal")])
+def test_a_replica_leaves_with_its_worker_that_is_asked_to_and_others_go_on(launch, inside, asks):
+    Path("session.yaml").write_text(PARTS.format(inside=inside).replace("every: never", "every: 3 steps"))
+    run = launch("train", "session.yaml")
+    wait_for_steps(run, 5)
+    if asks == "leave":
+        told = launch("leave", "it", "3")
+        assert told.ended().status == 0 and "rank 3 left it after step" in told.text(), told.text()
+    else:
+        os.kill(json.loads(info(run)["pids"])[3], signal.SIGTERM)
+    run.wait_until(lambda: sorted(event.rank for event in events(run.directory, "left")) == [2, 3])
+    at = steps(run)
+    run.wait_until(lambda: steps(run) > at + 5)
+    assert not lost(run)
+    run.process.send_signal(signal.SIGINT)
+    assert run.ended().status == 130, run.text()
+
+
 @pytest.mark.slow
 def test_run_whose_last_worker_is_killed_goes_on_with_one_that_is_still_starting(launch):
     run = launch("train", session(workers=1, pace_s=0.02, consistency="async", exchange=ONE))

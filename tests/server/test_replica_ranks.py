@@ -11,9 +11,9 @@ import pytest
 from server._play import Play
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE
-from volary.server.protocol.from_members import Ask, Computed, Done, Leave, Saved
+from volary.server.protocol.from_members import Ask, Computed, Done, Evaluated, Leave, Saved
 from volary.server.protocol.hello import WorkerHello
-from volary.server.protocol.to_members import Close, End, Learn, Save, Welcome
+from volary.server.protocol.to_members import Close, End, EvaluatePiece, Learn, Save, Welcome
 from volary.server.roster.replica_ranks import ReplicaRanks
 
 HERE = 100  # connections of workers are numbered from here on, as ranks are
@@ -26,7 +26,7 @@ class Ranks:
         self.play = Play(name, workers=replicas, here=False, each=2, **more)
         self.members = ReplicaRanks(self.play.roster, 2)
         self.told: dict[int, list[Any]] = {}
-        self.residuals = bool(more.get("residuals"))
+        self.residuals, self.validation = bool(more.get("residuals")), 4 * ("evaluate_every" in more)
         self.hear(self.members.opened(1000, {"is": "server", "number": 0, "host": "here", "port": 1, "pid": 1}, 0.0))
 
     def hear(self, replies: Any) -> None:
@@ -35,7 +35,7 @@ class Ranks:
 
     def come(self, *ranks: int) -> Ranks:
         for rank in ranks:
-            hello = WorkerHello(rank, {}, 32, 0, "accuracy", True, self.residuals and rank == 1)
+            hello = WorkerHello(rank, {}, 32, self.validation, "accuracy", True, self.residuals and rank == 1)
             self.hear(self.members.opened(HERE + rank, msgspec.to_builtins(hello), 0.0))
         return self
 
@@ -90,13 +90,49 @@ def test_without_a_replica_that_is_needed_the_run_ends_and_says_which():
     assert [one.outcome for one in ranks.heard(0, End)] == ["a worker that holds the same replica has gone"]
 
 
-def test_a_rank_that_is_asked_to_go_means_the_run():
+def test_a_replica_leaves_with_its_rank_that_is_asked_to_once_all_have_done_what_they_were_given():
     ranks = Ranks("async").come(0, 1, 2, 3)
+    ranks.say(2, Ask())
+    ranks.say(2, Ask())  # ahead
+    ranks.say(3, Leave())
+    given = ranks.heard(2, Learn)
+    assert given and given == ranks.heard(3, Learn) and not ranks.heard(2, End)
+    for task in given:
+        ranks.say(2, Computed(task.clock, 1.0, finite=True))
+        ranks.say(2, Done(task.clock))
+        assert not ranks.heard(2, End), "the other rank is not done"
+        ranks.say(3, Done(task.clock))
+    for rank in (2, 3):
+        assert [one.outcome for one in ranks.heard(rank, End)] == ["left"] and ranks.told[rank][-1] == CLOSE
+        assert ranks.heard(rank, Learn) == given, "nothing new is given"
+        ranks.hear(ranks.members.closed(HERE + rank, 0.0))
+    ranks.say(0, Ask())
+    assert ranks.heard(0, Learn) and not ranks.heard(0, End) and not ranks.play.roster.failure
+
+
+def test_a_replica_that_is_to_measure_something_does_so_before_it_leaves():
+    ranks = Ranks("async", evaluate_every=lambda _: 1).come(0, 1, 2, 3)
+    for first in (0, 2):
+        ranks.say(first, Ask())
+        (task,) = ranks.heard(first, Learn)
+        ranks.say(first, Computed(task.clock, 1.0, finite=True))
+        for rank in (first, first + 1):
+            ranks.say(rank, Done(task.clock))
+    (kept,) = (one for one in ranks.told[1000] if type(one).__name__ == "Keep")
+    ranks.hear(ranks.members.received(1000, {"kind": "kept", "snapshot": kept.snapshot}, 0.0))
+    ranks.say(2, Ask())
+    (piece,) = ranks.heard(3, EvaluatePiece)
+    ranks.say(3, Leave())
+    assert not ranks.heard(2, End)
+    ranks.say(2, Evaluated(piece.snapshot, piece.piece, [1.0], 0))
+    assert [one.outcome for one in ranks.heard(3, End)] == ["left"]
+
+
+def test_where_every_replica_is_needed_a_rank_that_is_asked_to_go_means_the_run():
+    ranks = Ranks("bsp").come(0, 1, 2, 3)
     ranks.say(1, Leave())
     ranks.say(0, Ask())
-    assert not ranks.heard(0, Learn)
-    ((_, said),) = ranks.play.said("warning")
-    assert said["text"].startswith("a worker was asked to leave, and others hold its replica with it: the run ends")
+    assert not ranks.heard(0, Learn) and not ranks.heard(1, Learn)
 
 
 def test_parts_of_a_checkpoint_are_those_of_all_ranks():

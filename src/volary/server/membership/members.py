@@ -12,7 +12,8 @@ MOST_ASKS = 16  # of one worker, unanswered
 
 @dataclass
 class Member:
-    """A worker that is here. asks: how many are not answered; asked_at: since when. over: its own loop is.
+    """A worker that is here. asks: how many are not answered; asked_at: since when. over: its own loop is. leaves: once
+    it has done what it was given.
 
     saves: its own loop waits until the run is saved, with its contributions before this clock.
     """
@@ -22,6 +23,7 @@ class Member:
     asks: int = 0
     asked_at: float = 0.0
     over: bool = False
+    leaves: bool = False
     saves: int | None = None
 
     def ask(self, now: float) -> None:
@@ -95,4 +97,5 @@ class Members:
 
     def asking(self) -> list[Member]:
         """The workers that wait for something to do, longest first."""
-        return sorted((each for each in self._at.values() if each.asks), key=lambda each: each.asked_at)
+        waiting = (each for each in self._at.values() if each.asks and not each.leaves)
+        return sorted(waiting, key=lambda each: each.asked_at)

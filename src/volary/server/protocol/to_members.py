@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -105,8 +105,12 @@ class SaveEnded(_Message, frozen=True):
     problem: str = ""
 
 
+LEFT: Final = "left"  # the outcome for workers that hold a replica together, one of which was asked to leave
+
+
 class End(_Message, frozen=True):
-    """The run is over for this member. outcome: finished, stopped or thawed; anything else: why it has to go.
+    """The run is over for this member. outcome: finished, stopped or thawed; LEFT, after what it was given; anything
+    else: why it has to go.
 
     unsaved: why its last checkpoint is not there.
     """

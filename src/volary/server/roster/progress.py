@@ -208,9 +208,13 @@ class RunProgress:
         self.announce(self.work.leave(rank, now))
         self._gone.append(rank)
 
+    def is_busy(self, rank: int) -> bool:
+        """Whether a worker has yet to do something that it was given."""
+        return any(not task.done for task in self.work.tasks(rank)) or self.snapshots.wait_for(rank)
+
     def hand_out(self, members: Members, alone: Member | None, now: float) -> None:
         """Give work to those who ask, as far as there is some. alone: the only one that there may be something for."""
-        asking = deque(members.asking() if alone is None else [alone] if alone.asks else [])
+        asking = deque(members.asking() if alone is None else [alone] if alone.asks and not alone.leaves else [])
         while asking:
             member = asking.popleft()
             number, held_by = self.work.number, self.work.held_by

@@ -130,6 +130,8 @@ class ReplicaRanks:
             replica = self._replica.get(peer)
             for one in [peer] if replica is None else self._peers.get(replica, [peer]):
                 yield one, message
+            if message is CLOSE and replica is not None:
+                self._peers.pop(replica, None)  # it was let go
 
 
 def _done(reports: list[Done]) -> Done:

@@ -32,7 +32,7 @@ from volary.server.protocol.from_members import (
     Unreachable,
 )
 from volary.server.protocol.hello import Hello, WorkerHello
-from volary.server.protocol.to_members import Acknowledged, End, SaveEnded
+from volary.server.protocol.to_members import LEFT, Acknowledged, End, SaveEnded
 from volary.server.roster.closing import ConsistencyModel
 from volary.server.roster.counters import RosterCounters
 from volary.server.roster.progress import RosterContext, RunProgress, WorkReport
@@ -43,12 +43,6 @@ from volary.server.roster.state import Outcome, RosterState
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a roster that slept blames nobody for it
 _OF_ONE = (Ask, Computed, Done)  # what a worker says of its own work
 LEAVE_S = 5.0  # that workers have to go, once the run is over, before the servers are told
-
-
-_NOT_ALONE = (
-    "a worker was asked to leave, and others hold its replica with it: the run ends after its update, with a "
-    "checkpoint; resume it with fewer replicas"
-)
 
 
 class Roster:
@@ -203,14 +197,12 @@ class Roster:
         match report:
             case Ask():
                 member.ask(now)
-            case Leave() if not self._model.elastic or self._settings.each > 1:
-                # one worker is asked to go: the run is meant, which needs each of them, or each that holds a replica
-                if self._model.elastic and not self._attendance.stopping:
-                    self._outgoing.record("warning", None, {"step": self._attendance.steps, "text": _NOT_ALONE})
-                self._attendance.stopping = True
+            case Leave() if not self._model.elastic:
+                self._attendance.stopping = True  # one worker is asked to go: the run is meant, which needs each
+            case Leave() if self._settings.each > 1 and self._progress is not None:
+                member.leaves = True  # with all that hold its replica, who do together what they were given
             case Leave():
-                self._outgoing.dismiss(member.peer, End("it wanted to leave"))
-                self._attendance.worker_gone(member.rank, "left", "has left", now)
+                self._let_go(member, End("it wanted to leave"), now)
             case Again() if self._progress is not None:
                 self._progress.again(member.rank, report.clock, now)
             case Over():
@@ -223,6 +215,10 @@ class Roster:
                 self._take_work(member.rank, report, now)
             case _:
                 raise BadMessage(f"rank {member.rank} says what only a server says: {type(report).__name__}")
+
+    def _let_go(self, member: Member, end: End, now: float) -> None:
+        self._outgoing.dismiss(member.peer, end)
+        self._attendance.worker_gone(member.rank, "left", "has left", now)
 
     def _loop_over(self, member: Member, now: float) -> None:
         """A worker's own loop is over. What it has not done is for those that go on; after the last one the run is."""
@@ -301,6 +297,8 @@ class Roster:
             progress.stop()
         elif len(self._members) and all(member.over for member in self._members):
             progress.loops_over()
+        for member in [one for one in self._members if one.leaves and not progress.is_busy(one.rank)]:
+            self._let_go(member, End(LEFT), now)
         progress.hand_out(self._members, alone, now)
         progress.end_if_over()
         if progress.over:

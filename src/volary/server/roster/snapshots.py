@@ -164,6 +164,11 @@ class Snapshots:
                 return piece
         return None
 
+    def wait_for(self, worker: int) -> bool:
+        """Whether the worker has something to measure, or to say of what was."""
+        measured = [one.measuring for one in self._open.values() if one.measuring is not None]
+        return any(one.asked == worker or worker in one.at.values() for one in measured)
+
     def evaluated(self, worker: int, report: Evaluated) -> None:
         """A piece is measured. Raises BadMessage if it was not asked for."""
         measuring = self._measured(worker, report.snapshot)

@@ -24,6 +24,7 @@ from volary.server.protocol.from_members import (
     Unreachable,
 )
 from volary.server.protocol.to_members import (
+    LEFT,
     Clipped,
     Dropped,
     End,
@@ -152,8 +153,8 @@ class RosterClient:
             raise NotSaved(task.unsaved)
 
     def _meant(self, end: End) -> Outcome:
-        if self._going:
-            return "left"
+        if self._going or end.outcome == LEFT:
+            return LEFT
         if not end.is_of_run:
             raise PeerLost(end.outcome)
         return "finished" if end.outcome == "finished" else "stopped"
@@ -236,7 +237,9 @@ class RosterClient:
         self._say(Unreachable(server))
 
     def leave(self, *, alone: bool) -> None:
-        """Go. alone: the others go on, and what is not done is theirs; else the run ends as it can."""
+        """Go. alone: the others go on, and what is not done is theirs; else the run ends as it can, or for all who hold
+        this worker's replica once they have done what they were given.
+        """
         self._going = alone
         self._say(Leave())
 
@@ -307,7 +310,7 @@ class RosterClient:
             self._tasks.put(message)
             if isinstance(message, End):
                 self._answers.put(message)
-                if not message.is_of_run:
+                if not message.is_of_run and message.outcome != LEFT:
                     self._dismissed(message.outcome)
         elif isinstance(message, SaveEnded | Clipped):
             self._answers.put(message)
