@@ -4,7 +4,7 @@
 
 Two workers on this machine train AlexNet-like (34 million parameters, 137 MB, nearly all in two layers), 32 samples
 each, with Adam, and save 411 MB to the local disk every 100 steps. `save-stall`: a session, whose workers write half
-each; `save-stall-own`: a loop of one's own, where rank 0 writes it. A step is from the end of the one before to its own
+each; `save-stall-own`: a loop of one's own, likewise. A step is from the end of the one before to its own
 end, on rank 0; the first ten do not count. ours: the longest of the ten steps after a save; theirs: the median of all
 steps. What the last save of the run takes, which training waits for, is no part of it. --quick: saves every 40 steps.
 """

@@ -6,16 +6,19 @@ Prints how many cases there were; fails with a traceback at the first promise th
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
+import pickle
 import shutil
+import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NoReturn, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol, Self, cast
 
 from volary.errors import VolaryError
 from volary.run.checkpoints import Checkpoints
@@ -23,6 +26,10 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
 from volary.run.verdict import Verdict, read_verdict
+from volary.train.state.committing import Committing
+
+if TYPE_CHECKING:
+    from volary.train.state.drafts import Drafts
 
 UNTOUCHED, DONE, FAILED, DIED = 0, 3, 4, 5  # nothing went wrong; the fault was survived; it was said; the end
 # fail: nothing happens; torn: a write gets half way; die: the process ends there; cut: the power goes, and of what was
@@ -210,8 +217,8 @@ class Save:
         checkpoints.prune(keep_last=2, keep=None)
 
     def _check(self, step: int) -> None:
-        contents = {path.read_bytes()[1:] for path in self.checkpoints.path(step).glob("rank-*")}
-        assert contents in ({b"old" * 500}, {b"new" * 500}), "files of two saves in one checkpoint"
+        contents = [path.read_bytes()[1:] for path in self.checkpoints.path(step).glob("rank-*")]
+        assert contents in ([b"old" * 500] * 2, [b"new" * 500] * 2), "files of two saves in one checkpoint, or of one"
         assert self.checkpoints.verify(step).world_size == 2
 
 
@@ -228,6 +235,81 @@ class Prune(Save):
         """Two older checkpoints."""
         self._save(self.checkpoints, 5, b"old")
         self._save(self.checkpoints, self.old, b"old")
+
+
+class SaveTogether(Save):
+    """The same by two ranks, each its file, of which the `faulty` one goes wrong; the other lives on."""
+
+    faulty = 0
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.lives, self.living = os.pipe()  # written to by nobody; open for as long as a rank lives
+
+    def operate(self, disk: Disk) -> None:
+        """Save step 20 together."""
+        mine, theirs = socket.socketpair()
+        if os.fork() == 0:
+            mine.close()
+            with contextlib.suppress(OSError):
+                self._rank(1 - self.faulty, theirs, FaultyDisk())
+            os._exit(0)
+        theirs.close()
+        self._rank(self.faulty, mine, disk)
+
+    def check(self, done: bool) -> None:
+        """As of one process, once both have ended."""
+        os.close(self.living)
+        os.read(self.lives, 1)  # there is never one
+        os.close(self.lives)
+        super().check(done)
+
+    def _rank(self, rank: int, other: socket.socket, disk: Disk) -> None:
+        drafts = _DraftsOf(Checkpoints(self.checkpoints.folder, disk), leads=rank == 0)
+        with other.makefile("rwb") as stream:
+
+            def gather(value: Any) -> list[Any]:
+                pickle.dump(value, stream)
+                stream.flush()
+                try:
+                    theirs = pickle.load(stream)
+                except EOFError:
+                    raise ConnectionError("the other rank has gone") from None
+                return [value, theirs] if rank == 0 else [theirs, value]
+
+            content = bytes([rank]) + b"new" * 500
+            writing = Committing(cast("Drafts", drafts), gather, leads=rank == 0)
+            if failure := writing.write(self.new, lambda: iter([(f"rank-{rank}.pt", content)]), 0.5):
+                raise OSError(failure)
+
+
+class SaveTogetherSecond(SaveTogether):
+    """The same, if the rank that does not make it count goes wrong."""
+
+    faulty = 1
+
+
+@dataclass
+class _DraftsOf:
+    """See `volary.train.state.drafts.LocalDrafts`, which needs torch."""
+
+    checkpoints: Checkpoints
+    leads: bool
+
+    def begin(self, step: int) -> None:
+        if self.leads:
+            self.checkpoints.begin(step)
+
+    def write(self, step: int, name: str, content: bytes) -> str:
+        return self.checkpoints.write(step, name, content)
+
+    def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
+        if self.leads:
+            self.checkpoints.commit(step, world_size, files, metric)
+            self.checkpoints.prune(keep_last=2, keep=None)
+
+    def give_up(self, step: int) -> None:
+        self.checkpoints.give_up(step)
 
 
 class Judge:
@@ -266,6 +348,8 @@ SUBJECTS: dict[str, Callable[[Path], Subject]] = {
     "save": Save,
     "save-again": SaveAgain,
     "prune": Prune,
+    "save-together": SaveTogether,
+    "save-together-second": SaveTogetherSecond,
     "verdict": Judge,
 }
 

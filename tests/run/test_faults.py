@@ -17,6 +17,8 @@ SWEEP = Path(__file__).with_name("_sweep.py")
         ("save", 9),
         ("save-again", 11),
         ("prune", 12),
+        ("save-together", 7),
+        ("save-together-second", 2),
         ("verdict", 4),
     ],
 )

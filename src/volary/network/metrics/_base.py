@@ -68,3 +68,8 @@ class MeanMetric(Metric):
     def figure(self, mean: float) -> float:
         """The figure that is shown, of the mean over all that counts."""
         return mean
+
+
+def mean_of_sample(values: Tensor) -> Tensor:
+    """The mean of each sample's values (samples, ...), (samples,); of no samples, too."""
+    return values.mean(tuple(range(1, values.ndim))) if values.ndim > 1 else values

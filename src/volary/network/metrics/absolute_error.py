@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from volary.network.metrics._base import MeanMetric
+from volary.network.metrics._base import MeanMetric, mean_of_sample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ class AbsoluteError(MeanMetric):
     higher_is_better: ClassVar[bool] = False
 
     def total(self, output: Tensor, target: Tensor) -> Tensor:
-        return (output - target).abs().reshape(len(target), -1).mean(1).sum()
+        return mean_of_sample((output - target).abs()).sum()
 
 
 METRIC = AbsoluteError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from volary.network.metrics._base import Metric
+from volary.network.metrics._base import Metric, mean_of_sample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,8 +28,9 @@ class RSquared(Metric):
     def sums(self, output: Tensor, target: Tensor, classes: int) -> Tensor:
         import torch
 
-        output, target = (one.double().reshape(len(target), -1) for one in (output, target))
-        return torch.stack([one.mean(1).sum() for one in ((output - target).square(), target, target.square())])
+        output, target = output.double(), target.double()
+        squares = ((output - target).square(), target, target.square())
+        return torch.stack([mean_of_sample(one).sum() for one in squares])
 
     def figures(self, sums: Sequence[float], count: float) -> dict[str, float]:
         error, mean, square = (one / count for one in sums)

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from volary.errors import BadInput
 from volary.run.checkpoints import SHARED, Manifest, read
+from volary.train.own.saving.divided_states import joined, rest, share_file, shares
 from volary.train.own.saving.saved_values import SavedValues
 from volary.train.state.optimizer_state import OUTER, OptimizerState
 from volary.train.state.rank_state import HELD, PARAMETERS, RESIDUALS, rank_file, rank_states
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.state.held import Savable
 
+Files = Callable[[], "Iterable[tuple[str, Savable]]"]  # a worker's files, by name
 _COUNTED = (
     "accepted: `for epoch in worker.epochs(n)` around them, or in a loop without epochs "
     "`batches = (batch for _ in worker.epochs(n) for batch in worker.feed(loader))` and next(batches)"
@@ -234,8 +236,21 @@ class LoopCheckpoints:
             return
         kept = self._values.own(named, states) if updates_locally else {}
         outer = self._strategies[0].outer.state() if self._held else []
-        files = self._values.in_parts(named, self._saver.rank, outer)
-        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas, HELD: self._held}, files or tuple)
+        files: Files = self._values.in_parts(named, self._saver.rank, outer) or tuple
+        if files is tuple and not updates_locally:
+            states, files = self._divided(self._saver, named, states)
+        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas, HELD: self._held}, files)
+
+    def _divided(
+        self, saver: LoopSaver, named: Mapping[str, Any], states: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Files]:
+        """The states without the tensors of optimisers that workers write in shares, and this one's file of these."""
+        remembered = {name: states[name]["state"] for name in self._values.alike_optimizers(named)}
+        _, weights = self._values.alike(states)
+        beside = sum(one.nbytes for one in (weights or {}).values())
+        mine = shares({name: one["state"] for name, one in remembered.items()}, saver.size, beside)[saver.rank]
+        left = {name: {"state": {**one, "state": rest(one["state"])}} for name, one in remembered.items()}
+        return {**states, **left}, lambda: [(share_file(saver.rank), StateContent(mine))] if mine else []
 
     @property
     def _held(self) -> list[Any]:
@@ -244,13 +259,17 @@ class LoopCheckpoints:
 
     def expected(self, *, updates_locally: bool) -> CheckpointParts:
         """The largest checkpoint that this worker is going to write, as it is now."""
-        given = self._expected.values()
+        given, saver = self._expected.values(), self._saver
         weights = [weights_of(one) for one in given if isinstance(one, nn.Module)]
-        updated = [
-            dict(one.state) for one in given if isinstance(one, Optimizer)
-        ]  # not as saved: that may be a call of all
+        # not as saved: that may be a call of all
+        updated = {str(number): one.state for number, one in enumerate(given) if isinstance(one, Optimizer)}
+        share: Any = []
+        if not updates_locally and saver is not None:
+            beside = sum(tensor.nbytes for one in weights for tensor in one.values())
+            share = shares(updated, saver.size, beside)[saver.rank]
         return CheckpointParts(
-            lambda: {"own": updated if updates_locally else []}, lambda: [(SHARED, StateContent([weights, updated]))]
+            lambda: {"own": list(map(dict, updated.values())) if updates_locally else share},
+            lambda: [(SHARED, StateContent(weights))],
         )
 
     def _write(
@@ -258,7 +277,7 @@ class LoopCheckpoints:
         saver: LoopSaver,
         states: Mapping[str, Any],
         own: Mapping[str, Any],
-        kept: Callable[[], Iterable[tuple[str, Savable]]],
+        kept: Files,
     ) -> None:
         phase, place = self._recorder.phase, self._place
         self._recorder.begin_save()
@@ -298,7 +317,8 @@ class LoopCheckpoints:
         else:  # of an earlier version
             mine = states[0] or unpacked(path / rank_file(0), path / rank_file(0)) | {"generators": None}
         residuals = [(state.get(HELD, []), state[RESIDUALS]) for state in states if state]
-        return LoopState(manifest, path, shared["named"], shared[STRATEGY], mine, residuals)
+        named = joined(shared["named"], path, manifest)
+        return LoopState(manifest, path, named, shared[STRATEGY], mine, residuals)
 
 
 def _listed(names: list[str]) -> str:

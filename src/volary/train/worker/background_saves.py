@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2  # between two looks at whether this worker is without a driver
 FINISH_S = 30.0  # at most, for the save that is under way when a run fails
-NICENESS = 10  # of the thread that writes, where the system knows one of a thread: its core is for the steps
+NICENESS = 19  # of the thread that writes, where the system knows one of a thread: cores are for the steps
 
 
 class BackgroundSaves:

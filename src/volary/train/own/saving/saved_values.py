@@ -83,6 +83,17 @@ class SavedValues:
         named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
         return named, weights
 
+    def alike_optimizers(self, named: Mapping[str, Any]) -> dict[str, Optimizer]:
+        """The optimisers among these, by name, of distributed models that all workers have whole."""
+        whole = [one.model for one in self._distributed() if one.cut is None]
+        known = {id(parameter) for model in whole for parameter in model.parameters()}
+        return {
+            name: one
+            for name, one in named.items()
+            if isinstance(one, Optimizer)
+            and all(id(parameter) in known for group in one.param_groups for parameter in group["params"])
+        }
+
     def in_parts(
         self, named: Mapping[str, Any], rank: int, outer: Sequence[Any]
     ) -> Callable[[], Iterator[tuple[str, Savable]]] | None:
