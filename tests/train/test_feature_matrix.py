@@ -36,12 +36,13 @@ EVERY_3 = {"every": "3 steps"}
 @dataclass(frozen=True)
 class Feature:
     """settings: of the session. stops: ends of steps to resume after. network: one with dropout and batch norm, but
-    for what takes the loss for a function of the parameters.
+    for what takes the loss for a function of the parameters. symbols: a small GPT on this file's text in its place.
     """
 
     settings: dict[str, Any]
     stops: tuple[int, ...] = (EPOCH, EPOCH + 2)
     network: str = "Dropping"
+    symbols: bool = False
 
 
 def train(**settings: Any) -> dict[str, Any]:
@@ -100,6 +101,15 @@ FEATURES: dict[str, Feature] = {
     "a fold": Feature({"chosen": {"folds": 4, "fold": 1}}),
     "parameter groups": Feature(train(parameters=[{"match": "*.bias", "lr": 2.0, "weight_decay": 0.0}])),
     "layer decay": Feature(train(layer_decay=0.5)),
+    "no decay of vectors": Feature(
+        {"optimizer": "adamw", **train(parameters=[{"match": "vectors", "weight_decay": 0.0}])}
+    ),
+    "batch norm of all": Feature(train(sync_batch_norm=True)),
+    "text": Feature(
+        {"evaluate": {"every": "never", "text": {"prompt": "def ", "length": 4, "every": "3 steps"}}},
+        (5, 6),
+        symbols=True,
+    ),
     "bf16": Feature(train(precision="bf16")),
     "clipped": Feature(train(clip_norm=0.5)),
 }
@@ -114,8 +124,11 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 WHOLE_RULES = {"optimizer adafactor", "optimizer lamb", "optimizer lars", "optimizer lbfgs", "optimizer muon"}
 REFUSED: dict[str, set[str]] = {
+    "local": {"batch norm of all"},
+    "gossip": {"batch norm of all"},
     "sharded": WHOLE_RULES | {"adaptive clipping"},
-    "servers, async": {"optimizer lbfgs", "clipped"},
+    "servers, bsp": {"batch norm of all"},
+    "servers, async": {"optimizer lbfgs", "clipped", "batch norm of all"},
 }
 HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clipping", "average swa", "drawn by class")
 
@@ -123,6 +136,11 @@ HANDFUL = ("mix mixup", "class weights", "recompute", "thawed", "adaptive clippi
 def made(feature: Feature, strategy: str, steps: int = STEPS) -> Session:
     settings = {**train(), **feature.settings, "strategy": {"workers": 2, **STRATEGIES[strategy]}}
     settings["train"] = {**settings["train"], "steps": steps}
+    if feature.symbols:
+        text = {"name": "text", "path": __file__, "length": 8}
+        gpt = {"name": "gpt", "layers": 1, "heads": 2, "width": 8}
+        never = {"checkpoint": {"every": "never"}}
+        return Session(network=gpt, data={"source": text, "batch_size": 12}, **{**never, **settings})
     return session(feature.network, source={"name": "small_images"}, batch_size=12, **settings)
 
 
