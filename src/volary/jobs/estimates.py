@@ -14,7 +14,7 @@ from volary.run.directory import RunDirectory
 from volary.run.machine.kept_figures import path_of
 
 CHECK = "from volary.run.launch.parent import die_with_parent as d; d(); from volary.cli import main; main()"
-LEAST_IMPORTANT = 19  # a dry run computes on what the runs leave of the cores
+NICENESS = 10  # of a dry run: a tenth of what a run gets of a core that both want; at 19 it would take hours there
 
 
 class MemoryEstimates:
@@ -78,7 +78,7 @@ class MemoryEstimates:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            os.setpriority(os.PRIO_PROCESS, self._trial.pid, LEAST_IMPORTANT)
+            os.setpriority(os.PRIO_PROCESS, self._trial.pid, NICENESS)
 
 
 def _key(run: str) -> str:
