@@ -59,12 +59,13 @@ export function SettingsForm({ of, words, verb, start, cancel }) {
 function Field({ field, value, was, problem, set }) {
   const name = field.setting;
   const about = `${name}-about`;
+  const none = '""'; // text without a letter, as YAML has it
   const input = field.choices.length
     ? html`<select id=${name} aria-describedby=${about} onChange=${(event) => set(name, event.target.value)}>${(field.choices.includes(value) ? [] : [value]).concat(field.choices).map((one) => html`<option value=${one} selected=${one === value}>${one}</option>`)}</select>`
-    : html`<input id=${name} aria-describedby=${about} aria-invalid=${problem ? "true" : "false"} value=${value} onInput=${(event) => set(name, event.target.value)} />`;
+    : html`<input id=${name} aria-describedby=${about} aria-invalid=${problem ? "true" : "false"} value=${value === none ? "" : value} onInput=${(event) => set(name, event.target.value === "" && field.accepted === "text" ? none : event.target.value)} />`;
   return html`<div class=${`field${was === undefined ? "" : " changed"}`}>
     <label for=${name}>${name.split(".").slice(1).join(".") || name}</label>${input}
-    <span id=${about} class="quiet">${problem ? html`<span class="error" role="alert">${problem.sentence}</span>` : html`${was !== undefined && html`<b>was ${was}</b> `}${field.note || field.accepted}`}</span>
+    <span id=${about} class="quiet">${problem ? html`<span class="error" role="alert">${problem.sentence}</span>` : html`${was !== undefined && html`<b>was ${was === none ? "empty" : was}</b> `}${field.note || field.accepted}`}</span>
   </div>`;
 }
 

@@ -216,6 +216,16 @@ def test_a_change_in_the_form_is_written_into_the_text_and_the_text_fills_the_fo
     assert (said.status, "Expected `str`" in said.text) == (400, True)
 
 
+def test_a_value_is_in_the_form_as_it_is_typed_and_reads_back_as_the_same(own):
+    typed = {"strategy.interface": "eth 0", "data.cache.memory": "2GB", "run.name": "a-1", "data.cache.path": "/x/y z"}
+    found = draft(own, STARTER, *(f"{name}={value}" for name, value in typed.items()))
+    values = {one["setting"]: one["value"] for one in found["fields"]}
+    assert {name: values[name] for name in typed} == typed
+    assert (values["data.cache.disk"], values["evaluate.text.prompt"]) == ("0B", '""')
+    again = draft(own, STARTER, *(f"{name}={value}" for name, value in values.items() if "." in name))
+    assert again["fields"] == found["fields"]
+
+
 def test_a_session_that_cannot_be_used_is_refused_in_its_words_and_leaves_no_file(own, home):
     for text, why in ((STARTER.replace("0.01", "-1"), "accepted: above 0"), ("", "is empty")):
         said = post(own, "create", json.dumps({"text": text}).encode())

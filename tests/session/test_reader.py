@@ -11,6 +11,7 @@ from volary.session.reading.problems import Problems
 from volary.session.reading.reader import Reader
 from volary.session.reading.yaml_file import parse
 from volary.session.values.period import Period
+from volary.session.values.size import Size
 from volary.train.optimizers import ROOM
 
 RULES = ROOM.names()
@@ -46,6 +47,7 @@ class Outer:
     many: tuple[Inner, ...] | None = None
     inner: Inner = field(default_factory=Inner)
     every: Period = Period(1, "steps")  # noqa: RUF009
+    room: Size = Size(1)  # noqa: RUF009
     rule: Annotated[Any, Choice("volary.train.optimizers", user=True)] = "sgd"
     anything: Any = None
 
@@ -85,6 +87,9 @@ def read(text, cls=Outer):
         ("many: [{low: 1}, {}]", "many", (Inner(low=1), Inner())),
         ("inner: {low: 2}", "inner", Inner(low=2)),
         ("every: never", "every", Period(0, "never")),
+        ("room: 4kB", "room", Size(4000)),
+        ("room: 4096", "room", Size(4096)),
+        ("room: 0", "room", Size(0)),
         ("anything: {a: [1, {b: null}]}", "anything", {"a": [1, {"b": None}]}),
         ("shape: &s [2]\nanything: *s", "anything", [2]),
     ],

@@ -122,12 +122,13 @@ class Reader:
     def _parsed(self, hint: Any, node: Node, path: str) -> Any:
         if isinstance(node.value, hint):
             return node.value
-        if not isinstance(node.value, str):
+        number = type(node.value) is int  # as YAML has a size of 0, or of so many bytes
+        if not isinstance(node.value, str) and not number:
             return self.refuse(node, path, in_words(hint))
         try:
-            return hint.parse(node.value)
+            return hint.parse(str(node.value))
         except SettingError as error:
-            return self.fault(node.place, path, str(error))
+            return self.refuse(node, path, in_words(hint)) if number else self.fault(node.place, path, str(error))
 
     def _section(self, cls: type, node: Node, path: str) -> Any:
         if isinstance(node.value, cls):
