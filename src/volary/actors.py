@@ -13,7 +13,9 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +25,7 @@ from volary.run.launch.child import LOOK_S, Child
 from volary.run.machine.descendants import below, end
 
 TRIES = 3
+DRAIN_LOOK_S = 1.0
 OBJECT_STORE_BYTES = 80 << 20  # near the least that Ray takes: nothing of ours goes through it
 
 
@@ -59,12 +62,30 @@ class ProcessActor:
         folder: empty: that of the actor, with what was brought. log: where it prints; empty, or not seen here: into
         Ray's log of this actor.
         """
-        self._child = Child(command, folder, variables, log)
-        return self._child.wait()
+        self._child = child = Child(command, folder, variables, log)
+        drain = _DrainWatch(_ray())
+        return child.wait(lambda: child.ask_to_end() if drain.has_begun() else None)
 
     def ask_to_end(self) -> None:
         if self._child is not None:
             self._child.ask_to_end()
+
+
+class _DrainWatch:
+    """Whether Ray drains the node of this process: it starts nothing more there, as the node is taken away soon."""
+
+    def __init__(self, ray: Any) -> None:
+        self._state, self._node = ray._private.state.state, ray.get_runtime_context().get_node_id()
+        self._told, self._next_s = False, time.monotonic() + DRAIN_LOOK_S
+
+    def has_begun(self) -> bool:
+        """Whether that is news; Ray is asked once in a while."""
+        if self._told or time.monotonic() < self._next_s:
+            return False
+        self._next_s = time.monotonic() + DRAIN_LOOK_S
+        with suppress(Exception):  # whatever Ray raises where its head is away: it is asked again
+            self._told = self._node in self._state.get_draining_nodes()
+        return self._told
 
 
 def train(session: str | Path, rank: int, world_size: int, overrides: Sequence[str] = (), *, launch: str = "") -> None:

@@ -29,6 +29,7 @@ from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import SCRATCH, Assignment
 from volary.run.machine.cores import cores_here
 from volary.run.machine.descendants import below, end
+from volary.run.machine.gpus import gpus_here
 from volary.run.machine.memory import total_bytes
 
 LOOK_S = 0.1
@@ -55,8 +56,16 @@ def main() -> int:
 
 
 def _found(folders: Sequence[str]) -> MachineFound:
-    there = [folder for folder in folders if Path(folder).is_dir()]
-    return MachineFound(volary.__version__, find_spec("torch") is not None, cores_here(), total_bytes(), there)
+    gpus = gpus_here()
+    return MachineFound(
+        volary=volary.__version__,
+        torch=find_spec("torch") is not None,
+        cores=cores_here(),
+        memory_bytes=total_bytes(),
+        folders=[folder for folder in folders if Path(folder).is_dir()],
+        gpus=list(gpus),
+        used_gpus=[number for number, computes in gpus.items() if computes],
+    )
 
 
 def _carry_out(order: RemoteLaunch, words: _Words) -> None:

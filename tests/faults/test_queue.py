@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from volary.jobs.machines.shares import Notice, RunningHere
 from volary.jobs.settings import settings_file
 from volary.jobs.table import queue_folder
 from volary.run.control.stopping import FILE as ASKED
+from volary.run.database.reader import RunReader
 from volary.run.launch.queued import LOCAL, job_of
 from volary.run.machine.cores import cores_here
 
@@ -66,12 +69,17 @@ def test_a_run_whose_driver_is_killed_is_tried_again(undisturbed):
 
 
 @pytest.mark.slow  # two attempts
-def test_a_run_whose_machine_is_taken_away_saves_and_is_resumed_without_a_loss(undisturbed):
+@pytest.mark.parametrize("told", ["driver", "worker"])  # a worker alone: on another machine
+def test_a_run_whose_machine_is_taken_away_saves_and_is_resumed_without_a_loss(told, undisturbed):
     session(steps=STEPS, fault="loop until told", at=40)
     submit(ALL_CORES, "--retries", 0)
     until(lambda: last_step(found("it")) == 39)
-    driver("it").terminate()
-    until(lambda: next(iter(events(found("it"), "stopping")), None))
+    if told == "driver":
+        driver("it").terminate()
+        until(lambda: next(iter(events(found("it"), "stopping")), None))
+    else:
+        with RunReader(found("it")) as reader:
+            os.kill(json.loads(reader.info()["pids"])[2], signal.SIGTERM)
     Path("go-on").touch()
     until(lambda: state(found("it")) == "finished")
     (stopped,) = events(found("it"), "stopped")
@@ -199,6 +207,8 @@ def test_a_run_that_its_user_stops_leaves_the_queue(verb, queue):
     session(steps=100_000)
     submit(ALL_CORES)
     until(lambda: last_step(found("it")) > 3)
-    command(verb)
-    until(lambda: state(found("it")) == "stopped")
+    assert command(verb) == 0
+    if verb[0] == "queue":  # the other one waits for the end
+        until(lambda: state(found("it")) == "stopped")
+    assert state(found("it")) == "stopped"
     until(lambda: queue.rows() == [])

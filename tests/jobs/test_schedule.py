@@ -137,6 +137,20 @@ def test_a_machine_that_is_too_small_or_has_not_the_run_s_folder_does_not_count(
     assert alone.reasons["b"].words == "waits for 1 core on this machine; alpha has no folder /b; beta: no route"
 
 
+def test_gpus_of_another_machine_are_given_by_number_side_by_side_and_not_those_that_strangers_use():
+    alpha = HostCapacity("alpha", (0, 1, 2, 3), 9, folders=(".",), gpus=(0, 1, 2), used_gpus=(0, 1))
+    machines = Capacity((0, 1), 9, hosts=(alpha,))
+    has = running("a", (0,), gpus=1, movable=True)
+    has = msgspec.structs.replace(has, given=Given((0,), (1,), "alpha"))
+    wants = {"movable": True, "gpus": 1}
+    decided = decide([has, waiting("b", 1, 1, **wants), waiting("c", 1, 2, **wants)], machines, 0)
+    assert started(decided) == ["b"]
+    assert [(one.given.host, one.given.gpus) for one in decided.start] == [("alpha", (2,))]
+    assert decided.reasons["c"].words == "waits for 1 GPU on alpha"
+    many = decide([waiting("d", 1, 1, movable=True, gpus=4)], machines, 0)
+    assert many.reasons["d"].words == "needs 4 GPUs, and this machine has 0; alpha has 3 GPUs"
+
+
 def test_room_is_made_where_those_that_give_way_are_the_least_dear():
     there = msgspec.structs.replace(running("there", (0, 1), priority=0), given=Given((0, 1), host="alpha"))
     here = running("here", (0, 1, 2, 3), priority=1)

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from _nvml import nvml
 from volary.run.machine import gpus
-
-# three GPUs: somebody computes on the second, and the third has fallen off the bus (NVML_ERROR_GPU_IS_LOST)
-NVML = """
-#include <stddef.h>
-int nvmlInit_v2(void) { return 0; }
-int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = 3; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned number, void **handle) {
-    *handle = (void *)(size_t)(0x7f0000000000 + number); return number == 2 ? 15 : 0; }
-int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *count, void *list) {
-    unsigned there = (size_t)handle == 0x7f0000000001 ? 2 : 0;
-    int small = there > *count; *count = there; return small ? 7 : 0; }
-"""
 
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
-    Path("nvml.c").write_text(NVML)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", "nvml.so", "nvml.c"], check=True)
-    monkeypatch.setattr(gpus, "LIBRARY", str(Path("nvml.so").absolute()))
+    monkeypatch.setattr(gpus, "LIBRARY", str(nvml(Path("nvml.so").absolute())))
     monkeypatch.delenv(gpus.VISIBLE, raising=False)
 
 

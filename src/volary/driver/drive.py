@@ -61,6 +61,7 @@ class Drive:
         self._exits: list[Exited] = []
         self._launcher: Ended | None = None
         self._interrupts = Interrupts()
+        self._taken_away = False
         self._cpu_use = CpuUse()
 
     def run(self, launcher: Launcher, warnings: Sequence[str] = (), changes: Sequence[SettingChange] = ()) -> Ending:
@@ -120,6 +121,7 @@ class Drive:
                     self._look_until_over(services, handle, journal, see_out, folder)
                     worker_first = self._gave_up_a_worker()
                     self._part(handle)
+                    self._note_taken_away(journal)
                     folder.look()
                 services.end(self._bad_news() or "the run is over")
             finally:
@@ -166,12 +168,10 @@ class Drive:
         see_out: Callable[[Iterable[int]], None],
         folder: RunFolder,
     ) -> None:
-        shown, asked, terminated = 0.0, False, False
+        shown, asked = 0.0, False
         while not self._is_over(services, handle):
             see_out(handle.children())
-            if self._interrupts.terminated and not terminated:
-                terminated = True
-                journal.note(terminated=journal.attempt)  # a queue resumes it then
+            self._note_taken_away(journal)
             self._interrupts.at_least(_ASKS[asked_to_stop(self._directory, journal.attempt)])
             if self._interrupts.count and not any(worker.stepped for worker in self._watch.workers.values()):
                 raise Stopped("stopped before the first step")  # nothing of this attempt could be saved
@@ -192,6 +192,13 @@ class Drive:
                 shown = time.monotonic()
             self._observe(services, handle)
             self._interrupts.wait(LOOK_S)
+
+    def _note_taken_away(self, journal: Journal) -> None:
+        """Note once that the run ends as this machine, or a worker's, is taken away: a queue resumes it then."""
+        told = not self._interrupts.count and any(worker.taken_away for worker in self._watch.workers.values())
+        if (told or self._interrupts.terminated) and not self._taken_away:
+            self._taken_away = True
+            journal.note(terminated=journal.attempt)
 
     def _is_over(self, services: AttemptServices, handle: Handle) -> bool:
         """Whether there is bad news, or everybody has left."""

@@ -27,6 +27,7 @@ from volary.engine.remote.messages import MachineFound, RemoteLaunch
 from volary.engine.remote.ssh import SshConnection, SshProcesses
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards, is_this_machine
+from volary.run.machine.gpus import visible
 
 ANSWER_S = 40.0  # of a machine that is asked what it has
 _HOST = re.compile(r"((?:[\w.][\w.-]*@)?(?:[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\]))(?::([1-9][0-9]*))?")
@@ -51,6 +52,7 @@ class HostsEngine:
     bring: tuple[str, ...] = ()  # folders or files here that are copied into that folder before the start
     ssh: str = "ssh"  # the client, with options of it if need be: ssh -F my_config
     cores: tuple[int, ...] = ()  # of each machine, by number: what runs there stays on these; empty: all that it has
+    gpus: tuple[int, ...] | None = None  # of each machine, by number: what runs there has these; null: all that it has
     pin: bool = True  # each worker stays on its own share of the cores of its machine
     max_restarts: int = 0  # times that the run is resumed by itself after the loss of a process
 
@@ -58,8 +60,9 @@ class HostsEngine:
         require_restarts(self.max_restarts)
         require_machines("hosts", self.hosts)
         require_below(self.bring)
-        if any(core < 0 for core in self.cores) or len(set(self.cores)) < len(self.cores):
-            raise SettingError(f"cores is {list(self.cores)}; accepted: numbers of cores, from 0, each once")
+        for name, what, numbers in (("cores", "cores", self.cores), ("gpus", "GPUs", self.gpus or ())):
+            if any(number < 0 for number in numbers) or len(set(numbers)) < len(numbers):
+                raise SettingError(f"{name} is {list(numbers)}; accepted: numbers of {what}, from 0, each once")
 
     def check(self, workers: int) -> str | None:
         """Check that machines answer, and have Volary of this version, torch, the folder, and slots for all workers."""
@@ -147,7 +150,7 @@ class HostsEngine:
             role=launch.role,
             launcher=self._there(launcher),
             command=self._there(launch.command),
-            variables=launch.variables_elsewhere() | {"VOLARY_PIN": str(int(self.pin))},
+            variables=launch.variables_elsewhere() | {"VOLARY_PIN": str(int(self.pin))} | visible(self.gpus),
             numbers=numbers,
             world_size=launch.first + launch.count,
             node=node,
@@ -211,9 +214,11 @@ class HostsEngine:
                 f"{name} has no folder {self._folder}, where the session's code would be: with engine hosts "
                 "engine.folder names another one, engine.bring copies it there"
             )
-        if missing_there := [core for core in self.cores if core not in found.cores]:
-            there = ", ".join(map(str, found.cores))
-            return f"engine.cores has {missing_there[0]}, and {name} has the cores {there}"
+        wanted = (("cores", "cores", self.cores, found.cores), ("gpus", "GPUs", self.gpus or (), found.gpus))
+        for setting, what, numbers, there in wanted:
+            if missing_there := [number for number in numbers if number not in there]:
+                has = f"the {what} {', '.join(map(str, there))}" if there else f"no {what}"
+                return f"engine.{setting} has {missing_there[0]}, and {name} has {has}"
         return ""
 
     def _look(self, name: str, folders: Sequence[str]) -> MachineFound | str:

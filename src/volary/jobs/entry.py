@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -35,9 +36,10 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class HostCapacity(msgspec.Struct, frozen=True):
-    """Another machine, on which runs are started by ssh: the cores and the memory there that the queue has.
+    """Another machine, on which runs are started by ssh: the cores, the memory and the GPUs there that the queue has.
 
     why_not: a sentence if it cannot be used now. folders: those that are known to be there: a run needs its own.
+    used_gpus: those that some process computed on when it was asked.
     """
 
     name: str
@@ -45,6 +47,13 @@ class HostCapacity(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
     why_not: str = ""
     folders: tuple[str, ...] = ()
+    gpus: tuple[int, ...] = ()
+    used_gpus: tuple[int, ...] = ()
+
+    def capacity(self, given: Iterable[int]) -> Capacity:
+        """The machine as the queue may use it. given: the GPUs there that runs of the queue have."""
+        used = set(self.used_gpus).difference(given)
+        return Capacity(self.cores, self.memory_bytes, self.gpus, tuple(gpu for gpu in self.gpus if gpu in used))
 
 
 class Claim(msgspec.Struct, frozen=True):

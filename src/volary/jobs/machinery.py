@@ -35,7 +35,7 @@ from volary.run.launch.queued import QUEUED_RUN
 from volary.run.lock import RunLock, is_held
 from volary.run.machine import clock
 from volary.run.machine.cores import cores_here, on_cores
-from volary.run.machine.gpus import BY_BUS, VISIBLE, gpus_here
+from volary.run.machine.gpus import gpus_here, visible
 from volary.run.machine.memory import held_bytes, total_bytes
 from volary.run.resuming import is_resumable
 
@@ -169,7 +169,7 @@ class RunMachinery:
     def start(self, entry: QueueEntry) -> int:
         directory, given = RunDirectory(entry.run), entry.given
         assert given is not None
-        gpus = {VISIBLE: ",".join(map(str, given.gpus)), **BY_BUS}
+        gpus = visible(given.gpus)
         try:
             with RunLock(_lock(directory)) as lock:
                 if (ready := self._ready) is not None and ready.is_for(entry):

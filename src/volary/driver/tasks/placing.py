@@ -26,6 +26,7 @@ def engine_of(directory: RunDirectory, task: Task) -> Engine:
         f"{entry.given.host}:{slots}",
         folder=entry.folder,
         cores=entry.given.cores,
+        gpus=entry.given.gpus,
         pin=engine.pin,
         max_restarts=engine.max_restarts,
     )

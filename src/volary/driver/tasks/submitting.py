@@ -96,7 +96,7 @@ def _admission(task: Task, asked: QueueRequest) -> QueuedDemand:
     if asked.memory is None and known is not None:
         memory_bytes, memory_from = known
         demand = replace(demand, memory_bytes=memory_bytes)
-    movable = isinstance(task.engine, LocalEngine) and not demand.gpus and not on_gpus
+    movable = isinstance(task.engine, LocalEngine)
     refusals = [here.refusal(demand), *_refusals_elsewhere(demand)] if movable else [here.refusal(demand)]
     if all(refusals):
         machines = "this machine has" if len(refusals) == 1 else "one of the machines has"

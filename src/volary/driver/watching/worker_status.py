@@ -74,7 +74,8 @@ class WorkerBeat(msgspec.Struct):
     call of the user's has all workers wait for each other, `worker.mean` say; empty in a step. part: of the network,
     that it has, in words. bye: its own account of its end, with the last beat. stack: what its threads are in, if it
     was asked. number: from 1 on; a beat that may not have come is said again. paused: as others are to follow the
-    members of this number, who all have paused. leaving: it was asked, where it runs, to leave the run.
+    members of this number, who all have paused. leaving: it was asked, where it runs, to leave the run. taken_away: its
+    machine, or its place there, is taken away: the run ends after this step.
     """
 
     step: int
@@ -90,6 +91,7 @@ class WorkerBeat(msgspec.Struct):
     carries: bool = False
     paused: int | None = None
     leaving: bool = False
+    taken_away: bool = False
 
 
 class Usual:
@@ -125,7 +127,7 @@ class WorkerStatus:
     its recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the
     present standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last
     seen to use the processor. dismissed: the run continues without it. spare: it waits for a lost one's place,
-    or, as it has joined, until it is one of those that train.
+    or, as it has joined, until it is one of those that train. taken_away: it has said that its machine is.
     harmless_s: by kind of trouble, the longest that only its link showed, and that ended by itself.
     """
 
@@ -153,6 +155,7 @@ class WorkerStatus:
     worked_at: float | None = None
     dismissed: bool = False
     spare: bool = False
+    taken_away: bool = False
     harmless_s: dict[Kind, float] = field(default_factory=dict)
 
     @property
@@ -198,7 +201,7 @@ class WorkerStatus:
             self.moved_at = now_s
             self.stack, self.asked_at = "", None  # of a standstill that is over
         self.step, self.phase, self.call, self.progress = beat.step, beat.phase, beat.call, beat.progress
-        self.part = beat.part
+        self.part, self.taken_away = beat.part, beat.taken_away
         self.done += len(beat.rows)
         self.goodbye = beat.bye
         self.stack = beat.stack or self.stack

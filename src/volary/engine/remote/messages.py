@@ -68,7 +68,8 @@ class RemoteExited(Struct, frozen=True, tag=True):
 
 class MachineFound(Struct, frozen=True, tag=True):
     """A machine's report. volary: its version. torch: whether it could be imported. cores: the numbers of those that
-    can be used. memory_bytes: that processes can have; None: not known. folders: those asked for that are there.
+    can be used. memory_bytes: that processes can have; None: not known. folders: those asked for that are there. gpus:
+    their numbers; used_gpus: those that some process computes on.
     """
 
     volary: str
@@ -76,3 +77,5 @@ class MachineFound(Struct, frozen=True, tag=True):
     cores: list[int]
     memory_bytes: int | None
     folders: list[str]
+    gpus: list[int]
+    used_gpus: list[int]

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from volary.engine.hosts import machine_and_slots
 from volary.errors import SettingError
 from volary.jobs.entry import NO_LIMIT, HostCapacity
@@ -65,6 +67,7 @@ class HostWatch:
                 found.append(HostCapacity(name, why_not=answer))
             else:
                 cores, memory = tuple(answer.cores[:count]), answer.memory_bytes or NO_LIMIT
-                found.append(HostCapacity(name, cores, memory, folders=tuple(answer.folders)))
+                has = HostCapacity(name, cores, memory, folders=tuple(answer.folders), gpus=tuple(answer.gpus))
+                found.append(msgspec.structs.replace(has, used_gpus=tuple(answer.used_gpus)))
         with suppress(OSError):  # a disk that is full: asked again later
             keep_hosts(self._folder, tuple(found))

@@ -59,8 +59,12 @@ class MachineRoom:
 
 def rooms_of(capacity: Capacity, underway: Sequence[QueueEntry]) -> dict[str, MachineRoom]:
     """All machines that can be used, this one first, by name."""
-    usable = [host for host in capacity.hosts if not host.why_not]
-    machines = {"": capacity} | {host.name: Capacity(host.cores, host.memory_bytes) for host in usable}
+    given = {host.name: list[int]() for host in capacity.hosts if not host.why_not}
+    for one in underway:
+        if one.given and one.given.host in given:
+            given[one.given.host] += one.given.gpus
+    machines = {"": capacity}
+    machines |= {host.name: host.capacity(given[host.name]) for host in capacity.hosts if host.name in given}
     return {name: MachineRoom.of(name, machine, underway) for name, machine in machines.items()}
 
 
@@ -81,8 +85,8 @@ def never_on(host: HostCapacity, demand: Demand) -> str:
     """Why a host never has so much; empty if it may."""
     if demand.cores > len(host.cores):
         return f"{host.name} has {len(host.cores)}"
-    if demand.gpus:
-        return f"GPUs of {host.name} are not counted"
+    if demand.gpus > len(host.gpus):
+        return f"{host.name} has {_many(len(host.gpus), 'GPU') if host.gpus else 'no GPU'}"
     if demand.memory_bytes > host.memory_bytes:
         return f"{host.name} has {host.memory_bytes / GIB:.1f} GiB of memory"
     return ""

@@ -82,7 +82,7 @@ def _queued(row: QueueRow, folder: Folder) -> QueuedRun:
         gpus=entry.demand.gpus,
         memory_bytes=entry.demand.memory_bytes,
         given_cores=given.cores if given and not given.host else (),
-        given_gpus=given.gpus if given else (),
+        given_gpus=given.gpus if given and not given.host else (),
         reason=row.reason,
         starts_in_s=None if starts_s is None else GUESS_S * round(starts_s / GUESS_S),
     )

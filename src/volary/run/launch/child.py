@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -30,8 +30,8 @@ class Child:
                 stderr=output and subprocess.STDOUT,
             )
 
-    def wait(self) -> int:
-        """Wait for its end; return its status.
+    def wait(self, look: Callable[[], object] = lambda: None) -> int:
+        """Wait for its end; return its status. look: called again and again meanwhile.
 
         It is killed once the process is gone that has started this one: to the scheduler both are lost by then, and
         nobody reaches them to end them.
@@ -39,6 +39,7 @@ class Child:
         while os.getppid() == self._started_by:
             with suppress(subprocess.TimeoutExpired):
                 return self._process.wait(LOOK_S)
+            look()
         return self.kill()
 
     def ask_to_end(self) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # NVIDIA's library counts so, and CUDA only where it is asked to
+_BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # NVIDIA's library counts so, and CUDA only where it is asked to
 LIBRARY = "libnvidia-ml.so.1"  # comes with the driver, and is asked without its Python package
 _INSUFFICIENT_SIZE = 7
 
@@ -24,6 +25,11 @@ def gpus_here() -> dict[int, bool]:
         return found
     allowed = {int(one) for one in visible.split(",") if one.strip().isdecimal()}
     return {number: used for number, used in found.items() if number in allowed}
+
+
+def visible(gpus: Sequence[int] | None) -> dict[str, str]:
+    """The environment variables of processes that have these GPUs, by number, and no others; None: as it is."""
+    return {} if gpus is None else {VISIBLE: ",".join(map(str, gpus)), **_BY_BUS}
 
 
 def _devices() -> list[int]:

@@ -204,11 +204,18 @@ def work(member: Membership, job: str) -> int:
     """
     present = Presence(member)
     present.recorder.starting("importing torch")
-    # a launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save, end;
-    # of who has joined: leave, and let the others go on
-    noticed = present.pulse.ask_to_leave if member.joins else present.pulse.ask_to_end
+
+    def noticed(number: int, _frame: object) -> None:
+        """A launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save,
+        end; of who has joined: leave, and let the others go on.
+        """
+        if member.joins:
+            present.pulse.ask_to_leave()
+        else:
+            present.pulse.ask_to_end(taken_away=number == signal.SIGTERM)
+
     for notice in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(notice, lambda *_: noticed())
+        signal.signal(notice, noticed)
     try:
         member.require_checkpoints()
         outcome = _load(job)(member, present.recorder, present.pulse)

@@ -75,15 +75,15 @@ class NoDriver:
 class Pulse:
     """Beats until `stop`; carries the recorder's rows and events.
 
-    asked_to_end: this worker is to finish its step, save and end. asked_to_leave: it alone is to leave. requests: what
-    else this attempt of the run was asked to do, oldest first. members: who trains together, in a run that goes on
-    without a lost worker. lost: why it is without a driver, if it is. abandon: called with a sentence when the run is
-    over for this worker, whatever its training thread sits in (another worker is lost, or the driver); it must end the
-    process.
+    asked_to_end: this worker is to finish its step, save and end; taken_away: as its machine is taken away.
+    asked_to_leave: it alone is to leave. requests: what else this attempt of the run was asked to do, oldest first.
+    members: who trains together, in a run that goes on without a lost worker. lost: why it is without a driver, if it
+    is. abandon: called with a sentence when the run is over for this worker, whatever its training thread sits in
+    (another worker is lost, or the driver); it must end the process.
     """
 
     def __init__(self, member: DriverAccess, recorder: Recorder, abandon: Callable[[str], None]) -> None:
-        self.asked_to_end = self.asked_to_leave = False
+        self.asked_to_end = self.asked_to_leave = self.taken_away = False
         self.requests: tuple[Any, ...] = ()
         self.members = MemberNews(member.give_up_after_s)
         self._member, self._recorder, self._abandon = member, recorder, abandon
@@ -122,8 +122,9 @@ class Pulse:
         with contextlib.suppress(ConnectionLost):  # the thread finds that too, and connects again
             self._send()
 
-    def ask_to_end(self) -> None:
+    def ask_to_end(self, *, taken_away: bool = False) -> None:
         """Let the run end after this step; whoever asks one rank asks all."""
+        self.taken_away |= taken_away
         self.asked_to_end = True
 
     def ask_to_leave(self) -> None:
@@ -201,6 +202,7 @@ class Pulse:
                 "carries": self._carries,
                 "paused": self.members.paused,
                 "leaving": self.asked_to_leave,
+                "taken_away": self.taken_away,
                 **recorder.take(ending="bye" in more),
                 **more,
             }

@@ -185,7 +185,7 @@ class _Departure:
             return
 
         def ask(number: int, _frame: object) -> None:
-            self._present.pulse.ask_to_end()
+            self._present.pulse.ask_to_end(taken_away=number == signal.SIGTERM)
             signal.signal(number, before[number])
 
         before = {int(number): signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
