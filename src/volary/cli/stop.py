@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @click.option("--now", is_flag=True, help="Do not wait for the step: what was done since the last checkpoint is lost.")
 def stop(run: RunDirectory, now: bool) -> int:
     """Let RUN finish its step, write a checkpoint and end, as Ctrl-C does where it was started. Waits for that."""
-    from volary.driver.queued import withdraw
+    from volary.driver.queued import wait_until_out, withdraw
+    from volary.jobs.queue import LocalQueue
     from volary.monitor.closing import closing
     from volary.monitor.watching import ending, exit_code, wait_until_stopped
-    from volary.run.control.stopping import ask_to_stop
 
     if withdraw(run):
         left = ending(run)
@@ -31,8 +31,10 @@ def stop(run: RunDirectory, now: bool) -> int:
             say(f"{run.name} was not running: it waited to be resumed, and its job is cancelled")
             say_pairs(closing(left))
         return 0
-    ask_to_stop(run, "now" if now else "after this step")
-    ended = wait_until_stopped(run)
+    LocalQueue().stop(run, "now" if now else "after this step")
+    wait_until_stopped(run)
+    wait_until_out(run)
+    ended = ending(run)
     say_pairs(closing(ended))
     if ended.state in ("finished", "stopped"):
         return 0

@@ -170,6 +170,13 @@ def withdraw(directory: RunDirectory) -> bool:
     return state is not None and state.over
 
 
+def wait_until_out(directory: RunDirectory) -> None:
+    """Wait until the queue has seen that the run has ended, or for as long as that takes it at most."""
+    until = time.monotonic() + _LEAVES_WITHIN_S
+    while not is_over(directory) and time.monotonic() < until:
+        time.sleep(LOOK_S)
+
+
 def _conclude(directory: RunDirectory, job: QueuedJob | None, terminal: _Terminal) -> Ending:
     words, log = terminal.state.words if terminal.state else "", directory.logs / "job.log"
     if job is not None and not terminal.has_begun:

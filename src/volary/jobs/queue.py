@@ -22,8 +22,9 @@ from volary.jobs.schedule import decide
 from volary.jobs.service import ensure_runner
 from volary.jobs.session_file import SubmittedFile
 from volary.jobs.table import QueueTable, queue_folder
+from volary.run.control.stopping import How, ask_to_stop
 from volary.run.directory import RunDirectory
-from volary.run.launch.queued import LOCAL, QUEUED_RUN, QueuedJob, note_job
+from volary.run.launch.queued import LOCAL, QUEUED_RUN, QueuedJob, job_of, note_job
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,16 @@ class LocalQueue:
             if changed is not None and changed.state == "waiting":
                 table.remove(job)
             ensure_runner(table)
+
+    def stop(self, directory: RunDirectory, how: How = "after this step") -> None:
+        """Ask a run that is driven to stop, and let it not wait here again, as it would if it gives way meanwhile.
+
+        Raises RunError if nobody drives it, or may be asked.
+        """
+        ask_to_stop(directory, how)
+        if (job := job_of(directory)) is not None and job.engine == LOCAL:
+            with self._table() as table:
+                table.change(job.number, lambda entry: msgspec.structs.replace(entry, cancelled=True, put_back=False))
 
     def submit(
         self,

@@ -30,8 +30,8 @@ def follow(directory: RunDirectory, console: Console) -> Digest:
     return ending(directory)
 
 
-def wait_until_stopped(directory: RunDirectory) -> Digest:
-    """Wait for a run that was asked to stop; how it ended. Raises RunError if its driver does not answer."""
+def wait_until_stopped(directory: RunDirectory) -> None:
+    """Wait for a run that was asked to stop. Raises RunError if its driver does not answer."""
     with RunReader(directory) as reader:
         attempt = reader.info().get("life")
         until = time.monotonic() + ANSWER_S
@@ -43,7 +43,6 @@ def wait_until_stopped(directory: RunDirectory) -> Digest:
                     "workers that it left end by themselves"
                 )
             time.sleep(LOOK_S)
-    return ending(directory)
 
 
 def wait_for(

@@ -11,7 +11,6 @@ from volary.errors import BadInput
 from volary.jobs.queue import LocalQueue
 from volary.page import commands
 from volary.run.control.requests import ChangeRate, WriteCheckpoint, ask
-from volary.run.control.stopping import ask_to_stop
 from volary.run.directory import RunDirectory
 from volary.run.removing import remove
 from volary.run.tags import Tags, write_tags
@@ -61,7 +60,7 @@ class Move(msgspec.Struct, forbid_unknown_fields=True):
 
 
 ACTIONS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
-    "stop": lambda directory, _: ask_to_stop(directory),
+    "stop": lambda directory, _: LocalQueue().stop(directory),
     "save": lambda directory, _: ask(directory, WriteCheckpoint()),
     "rate": _change_rate,
     "tags": lambda directory, body: write_tags(directory, parsed(body, Tags, "tags and note")),
