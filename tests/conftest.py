@@ -16,6 +16,7 @@ import torch
 
 from _leaks import Surroundings, adopt_orphans, common, left_in_common
 from _workers import Workers
+from simulation import _seeds
 
 HERE = Path(__file__).resolve().parent
 _BEFORE = pytest.StashKey[dict[str, frozenset[Path]]]()
@@ -70,6 +71,7 @@ def pytest_collection() -> Iterator[None]:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """Let tests have the same environment: what runs are forked from serves the next ones only in the same."""
     name = os.environ.pop("PYTEST_CURRENT_TEST")
+    _seeds.test = pyfuncitem.nodeid
     try:
         return (yield)
     finally:

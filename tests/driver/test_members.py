@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from driver._members import World
 from simulation._seeds import every
 from volary.driver.attempt.members import TrainingMembers, too_many, why_not_more
+from volary.driver.watching.failure_detector import FailureDetector
 from volary.run.control.requests import ChangeMembers
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
@@ -104,12 +107,17 @@ def test_no_more_join_than_the_session_can_be_trained_with():
     assert why_not_more(directory, 2, 3).startswith("2 workers train, and with 5 ")
 
 
-def played(seed: int, journal: Journal, *, at_once: int = 1) -> None:
-    """Let members join, leave and be lost at any moment, up to so many at once; then look at what has come of it."""
-    world = World(seed, journal, workers=2 + seed % 3, spares=seed % 2)
+TROUBLES = ["stops", "is cut off", "loses its connection"]
+
+
+def played(seed: int, journal: Journal, *, at_once: int = 1, **kinds: Any) -> None:
+    """Let members join, leave, be lost, stop and be cut off at any moment, up to so many at once; then look at what has
+    come of it. kinds: of the world's parts.
+    """
+    world = World(seed, journal, workers=2 + seed % 3, spares=seed % 2, **kinds)
     draw, dead = world.draw, set[int]()
     for _ in range(60):
-        match draw.choices(["goes on", "joins", "leaves", "interrupted", "dies"], [30, 2, 1, 1, 1])[0]:
+        match draw.choices(["goes on", "joins", "leaves", "interrupted", "dies", "trouble"], [30, 2, 1, 1, 1, 2])[0]:
             case "goes on":
                 world.goes_on(draw.choice(world.here))
             case "joins":
@@ -119,26 +127,35 @@ def played(seed: int, journal: Journal, *, at_once: int = 1) -> None:
                     world.leave(draw.choice(world.here).rank)
             case "interrupted":
                 world.interrupted(draw.choice(world.here))
-            case "dies":
+            case hard:
                 for victim in draw.sample(world.here, min(at_once, len(world.here))):
-                    if world.survives_without(victim):
+                    if not world.survives_without(victim):
+                        continue
+                    if hard == "dies":
                         world.dies(victim)
                         dead.add(victim.rank)
-            case _:
-                raise AssertionError
+                    elif not victim.troubled:
+                        world.befalls(victim, draw.choice(TROUBLES))
+        if draw.random() < 0.5:
+            world.time_passes()
     world.settles()
     here = {one.rank for one in world.here if one.group is not None}
+    if not world.members.now.ranks:
+        assert not here, "a run ends where who had its state has left or was given up"
+        return
     (number,) = {one.number for one in world.here if one.group is not None}
     assert here == set(world.members.now.ranks), "those that are left train together"
     assert number == world.members.now.number == len(world.names) - 1
     idle = {one.rank for one in world.here} - here
     assert all(rank < 2 + seed % 3 + seed % 2 for rank in idle), "who has joined trains, and only spares wait"
-    left = {one.rank for one in world.workers.values() if one.gone} - dead
-    assert left <= world.asked and not (left & here)
+    gone = {one.rank for one in world.workers.values() if one.gone}
+    assert dead <= world.given_up <= gone, "who was given up is told so when it comes back, and ends"
+    left = gone - world.given_up
+    assert left <= world.asked and not (gone & here)
     for before, after in zip(world.names, world.names[1:], strict=False):
         assert after.number == before.number + 1
         assert set(before.ranks) & set(after.ranks), "somebody has the state"
-        assert set(before.ranks) - set(after.ranks) <= world.asked | dead
+        assert set(before.ranks) - set(after.ranks) <= world.asked | world.given_up
     last = max(world.learnt)
     assert sorted(world.learnt) == list(range(1, last + 1)), "no step is left out"
     assert {one.step for one in world.here if one.group is not None} == {last}
@@ -152,3 +169,51 @@ def test_members_that_come_and_go_at_any_moment_train_together_in_the_end_and_le
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_members_that_come_and_go_in_many_schedules(journal, at_once):
     every(range(100, 400), lambda seed: played(seed, journal, at_once=at_once))
+
+
+class AsksOnce(TrainingMembers):
+    def lose(self, gone, spares):
+        asked = self._asked
+        changed = super().lose(gone, spares)
+        self._asked = asked
+        return changed
+
+
+class NumbersNoLoss(TrainingMembers):
+    def lose(self, gone, spares):
+        number, changed = self.now.number, super().lose(gone, spares)
+        self.now = replace(self.now, number=number)
+        return changed
+
+
+class LetsTheDismissedIn(FailureDetector):
+    def joined(self, peer, rank, pid, host):
+        self.workers[rank].dismissed = False
+        self.lost = [lost for lost in self.lost if lost.rank != rank]
+        return super().joined(peer, rank, pid, host)
+
+
+class BearsSilence(FailureDetector):
+    def _silent(self, worker):
+        return iter(())
+
+
+MISTAKES = {
+    "a loss does not void what was asked before it": {"members": AsksOnce},
+    "a loss does not change the number of the members": {"members": NumbersNoLoss},
+    "who was given up is let in again": {"watch": LetsTheDismissedIn},
+    "nobody is silent for too long": {"watch": BearsSilence},
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake, journal):
+    assert any(is_found(MISTAKES[mistake], seed, journal) for seed in range(200)), "not in 200 schedules"
+
+
+def is_found(mistake, seed, journal):
+    try:
+        played(seed, journal, **mistake)
+    except (AssertionError, ValueError, KeyError):
+        return True
+    return False

@@ -9,6 +9,8 @@ import pytest
 
 SEED = "VOLARY_SEED"
 
+test = ""  # that runs, as pytest names it
+
 
 def every(seeds: Iterable[int], play: Callable[[int], None]) -> None:
     """Play all seeds, or only that of the environment; the first that fails is told, and how to repeat it."""
@@ -17,7 +19,6 @@ def every(seeds: Iterable[int], play: Callable[[int], None]) -> None:
         try:
             play(seed)
         except Exception as problem:
-            test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
             again = f"{SEED}={seed} .venv/bin/pytest '{test}'"
             if chosen is not None:
                 raise
