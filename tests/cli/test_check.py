@@ -13,7 +13,7 @@ import torch
 
 from cli._fitting import FITTING, warnings_in
 from volary.engine import local
-from volary.session.spec import MOST_STEPS
+from volary.session.train_section import MOST_STEPS
 from volary.train import trial
 
 

@@ -24,10 +24,10 @@ from volary.server.protocol.from_members import Kept, PartialNorms
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.sections import frames_bytes, sections
 from volary.server.protocol.updates import Closing, Contribution
-from volary.server.shard_rule import AllOf, EachAlone
+from volary.server.shard_rule import AllOf, EachAlone, ShardRule
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
-from volary.server.shards.shard import Shard, ShardRule
+from volary.server.shards.shard import Shard
 from volary.server.shards.slice_store import SliceStore
 from volary.server.update_rule import SliceUpdate
 

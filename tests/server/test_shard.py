@@ -8,18 +8,8 @@ from server._headers import BYTES, WORKERS, pull, push
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.updates import Closing, Contribution
 from volary.server.shard_rule import AllOf, EachAlone
-from volary.server.shards.shard import (
-    UNSET,
-    Apply,
-    FindNorm,
-    Forget,
-    Give,
-    KeptAll,
-    NormsFound,
-    Respond,
-    SetValues,
-    Shard,
-)
+from volary.server.shards.actions import Apply, FindNorm, Forget, Give, KeptAll, NormsFound, Respond, SetValues
+from volary.server.shards.shard import UNSET, Shard
 
 
 def test_a_restored_shard_goes_on_from_its_update():

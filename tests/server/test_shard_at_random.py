@@ -13,17 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from server._headers import BYTES, WORKERS, pull, push
 from volary.server.protocol.header import Header, MessageKind
 from volary.server.protocol.updates import Closing, Contribution
-from volary.server.shards.shard import (
-    Apply,
-    Forget,
-    Give,
-    Hold,
-    KeepSlice,
-    KeptAll,
-    ReleaseSlice,
-    Respond,
-    Shard,
-)
+from volary.server.shards.actions import Apply, Forget, Give, Hold, KeepSlice, KeptAll, ReleaseSlice, Respond
+from volary.server.shards.shard import Shard
 
 SLICES, CLOCKS = range(2), range(4)
 WORKER, SLICE, CLOCK = st.sampled_from(WORKERS), st.sampled_from(SLICES), st.sampled_from(CLOCKS)

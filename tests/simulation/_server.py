@@ -19,7 +19,7 @@ from volary.server.protocol.header import Header
 from volary.server.protocol.hello import ServerHello
 from volary.server.protocol.to_members import Clip, Close, End, Gone, Keep, Release, Save, ServerWelcome, ToMember
 from volary.server.protocol.updates import Contribution
-from volary.server.shards.shard import (
+from volary.server.shards.actions import (
     Action,
     Apply,
     FindNorm,
@@ -31,8 +31,8 @@ from volary.server.shards.shard import (
     NormsFound,
     ReleaseSlice,
     Respond,
-    Shard,
 )
+from volary.server.shards.shard import Shard
 
 BEAT_S = 0.25
 APPLY_S = 0.002  # these are means

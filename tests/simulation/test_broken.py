@@ -22,7 +22,8 @@ from volary.server.protocol.header import MessageKind
 from volary.server.protocol.updates import Contribution
 from volary.server.roster.gradient_norms import GradientNorms
 from volary.server.roster.roster import Roster
-from volary.server.shards.shard import Apply, Shard
+from volary.server.shards.actions import Apply
+from volary.server.shards.shard import Shard
 from volary.train.served.residuals import Residuals
 
 WITHIN = 400  # schedules

@@ -21,7 +21,7 @@ from volary.driver.servers.settings import roster_settings
 from volary.errors import SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.session import Session
-from volary.session.spec import Freeze
+from volary.session.train_section import Freeze
 from volary.train.freezing import freeze
 from volary.train.lockstep.lockstep import Lockstep
 from volary.train.loop import Training

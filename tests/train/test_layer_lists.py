@@ -16,7 +16,7 @@ from train.test_equal_workers import ROUNDING, RULES
 from train.test_sharded import LEVEL_2, RING
 from train.test_sharded_zoo import IMAGES, TOKENS, of, zoo
 from volary.session import Session
-from volary.session.spec import Train
+from volary.session.train_section import Train
 
 SIAMESE: list[dict[str, Any]] = [  # a graph with branches, an edge in place, shared and auxiliary parameters
     {"conv": {"name": "stem", "channels": 6, "kernel": 5, "stride": 3}},

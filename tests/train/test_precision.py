@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from train._training import Trained, looked_at, made, session, started, trained
-from volary.session.spec import Train
+from volary.session.train_section import Train
 from volary.train.loop import Training, train
 from volary.train.update.precision import Precision
 from volary.train.update.update import Update

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from volary.errors import RunError
 from volary.exchange.gradients.plan import in_memory_order, values_in
 from volary.server.update_rule import SliceUpdate
-from volary.session.spec import Train
+from volary.session.train_section import Train
 from volary.sharding.ranges import Range
 from volary.train.optimizers import ROOM
 from volary.train.schedules.constant import Constant

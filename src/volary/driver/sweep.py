@@ -25,8 +25,8 @@ from volary.run.machine.cores import cores_here, share_of
 from volary.run.owner import refuse_foreign
 from volary.run.sweep import Rung, Sweep
 from volary.session.grid import Grid
-from volary.session.spec import NEVER, Session
-from volary.session.values.period import Period
+from volary.session.spec import Session
+from volary.session.values.period import NEVER, Period
 
 LOOK_S = 0.2
 CLUSTER_LOOK_S = 2.0  # a controller has many to answer

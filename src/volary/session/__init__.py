@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from volary.session.spec import RunSettings as RunSettings
     from volary.session.spec import Session as Session
     from volary.session.spec import Strategy as Strategy
-    from volary.session.spec import Train as Train
+    from volary.session.train_section import Train as Train
     from volary.session.values.period import Period as Period
     from volary.session.values.reference import UserObject as UserObject
 
@@ -30,7 +30,7 @@ _HOME = {
     "Session": "spec",
     "SessionError": "reading.problems",
     "Strategy": "spec",
-    "Train": "spec",
+    "Train": "train_section",
     "UserObject": "values.reference",
 }
 __all__ = list(_HOME)

@@ -11,7 +11,8 @@ from volary.session.misplaced import COMMAND_LINE
 from volary.session.reading.problems import Problems
 from volary.session.resolved import flat
 from volary.session.script import Script
-from volary.session.spec import Freeze, Session
+from volary.session.spec import Session
+from volary.session.train_section import Freeze
 from volary.session.values.reference import UserObject
 
 _BEGUN = "its first values were read when it began"

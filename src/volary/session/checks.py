@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from volary.errors import SettingError
 
+POSITIVE = "above 0"
 WHOLE = "a whole number, 1 or more"
 
 

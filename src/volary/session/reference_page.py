@@ -17,7 +17,7 @@ from volary.session.spec import Session
 from volary.session.starter import starter
 from volary.session.values.period import Period
 
-SECTIONS = (".spec", ".data_section")  # modules of sections, whose own first line is of all of them
+SECTIONS = (".spec", ".data_section", ".train_section")  # modules of sections, whose own first line is of all of them
 HEAD = """# Session reference
 
 <!-- Written by `python -m volary.session.reference_page docs/session.md`: change the specification, not this page. -->

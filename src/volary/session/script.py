@@ -19,8 +19,8 @@ from volary.session.reading.choice import Choice
 from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle
 from volary.session.resolved import to_yaml
-from volary.session.spec import EVERY_20_STEPS, EVERY_100_STEPS, LoopCheckpoint, RunSettings, Session, Strategy
-from volary.session.values.period import Period
+from volary.session.spec import LoopCheckpoint, RunSettings, Session, Strategy
+from volary.session.values.period import EVERY_20_STEPS, EVERY_100_STEPS, Period
 from volary.session.values.reference import UserObject
 from volary.session.values.source_file import refuse_uncompilable
 

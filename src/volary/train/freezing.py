@@ -19,7 +19,7 @@ from volary.session.changing import thaws_at
 from volary.session.reading.problems import nearest
 
 if TYPE_CHECKING:
-    from volary.session.spec import Freeze
+    from volary.session.train_section import Freeze
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from volary.errors import BadInput
-from volary.session.spec import NEVER, Session
-from volary.session.values.period import Period
+from volary.session.spec import Session
+from volary.session.values.period import NEVER, Period
 
 ETA = 3  # of so many combinations one is kept; so many times as long is the way to the next rung
 

@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.server.protocol.from_members import Beat, Kept, PartialNorms, Products
 from volary.server.protocol.header import AVERAGED, Header, MessageKind
-from volary.server.shards.actions import Measurement, ProductsFound
-from volary.server.shards.buffer_pool import Offer, PooledBuffer
-from volary.server.shards.differences import Differences
-from volary.server.shards.outbox import Outbox
-from volary.server.shards.shard import (
+from volary.server.shards.actions import (
     Action,
     Apply,
     Forget,
@@ -27,12 +23,17 @@ from volary.server.shards.shard import (
     Hold,
     KeepSlice,
     KeptAll,
+    Measurement,
     NormsFound,
+    ProductsFound,
     ReleaseSlice,
     Respond,
     SetValues,
-    Shard,
 )
+from volary.server.shards.buffer_pool import Offer, PooledBuffer
+from volary.server.shards.differences import Differences
+from volary.server.shards.outbox import Outbox
+from volary.server.shards.shard import Shard
 from volary.server.shards.slice_store import PendingContribution, SliceStore
 
 if TYPE_CHECKING:

@@ -19,37 +19,17 @@ from volary.server.shard_rule import ShardRule
 from volary.server.shards.actions import (
     Action,
     Apply,
-    FindNorm,
     Forget,
     Give,
     Hold,
     KeepSlice,
     KeptAll,
-    NormsFound,
     ReleaseSlice,
     Respond,
     SetValues,
 )
 from volary.server.shards.measuring import all_found, measurement
 from volary.server.shards.update_log import UpdateLog
-
-__all__ = [
-    "UNSET",
-    "Action",
-    "Apply",
-    "FindNorm",
-    "Forget",
-    "Give",
-    "Hold",
-    "KeepSlice",
-    "KeptAll",
-    "NormsFound",
-    "ReleaseSlice",
-    "Respond",
-    "SetValues",
-    "Shard",
-    "ShardRule",
-]
 
 UNSET = -1  # the version of a slice that has no values yet
 

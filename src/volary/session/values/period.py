@@ -59,3 +59,9 @@ class Period:
         if self.unit == "never":
             return "never"
         return f"{self.count} {self.unit if self.count != 1 else self.unit[:-1]}"
+
+
+NEVER = Period(0, "never")
+EVERY_EPOCH = Period(1, "epochs")
+EVERY_20_STEPS = Period(20, "steps")
+EVERY_100_STEPS = Period(100, "steps")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from volary.session.checks import require
-from volary.session.spec import NEVER
-from volary.session.values.period import Period
+from volary.session.values.period import NEVER, Period
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from volary.session.spec import EVERY_EPOCH
-from volary.session.values.period import Period
+from volary.session.values.period import EVERY_EPOCH, Period
 
 
 @dataclass(frozen=True, kw_only=True)

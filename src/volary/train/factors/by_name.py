@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from volary.session.spec import ParameterFactors, Session
+    from volary.session.spec import Session
+    from volary.session.train_section import ParameterFactors
 
 VECTORS = "vectors"  # in place of a pattern: what has at most one dimension, as biases and the parameters of norms
 LR_FACTOR = "lr_factor"  # in a group of parameters: what the learning rate is multiplied by when a step is taken

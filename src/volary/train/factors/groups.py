@@ -10,7 +10,7 @@ from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters
 from volary.session.checks import require
 from volary.session.reading.settle import settle
-from volary.session.spec import ParameterFactors
+from volary.session.train_section import ParameterFactors
 from volary.train.factors.by_name import FactorsByName
 
 if TYPE_CHECKING:

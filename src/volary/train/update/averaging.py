@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.server.update_rule import SliceUpdate
-    from volary.session.spec import Train
+    from volary.session.train_section import Train
     from volary.train.averages._base import Average
 
 AVERAGE = "average"  # in the state of a part: the values

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.comm.groups.layer_group import PartGroup
-    from volary.session.spec import Train
+    from volary.session.train_section import Train
     from volary.sharding.holdings import Holdings
     from volary.train.schedules._base import Schedule
     from volary.train.update.averaging import Averaging

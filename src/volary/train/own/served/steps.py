@@ -7,8 +7,6 @@ from dataclasses import replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from volary.consistency._base import Push
 from volary.errors import BadInput, SettingError, Stopped
 from volary.train.own.first_steps import FirstSteps
@@ -67,7 +65,6 @@ class ServedSteps:
         self._computed = self._left = self._ended = self._ends_epoch = False  # left: what is computed of the batch has
         self._turns = OptimizerTurns(how.optimizers)
         self._repeats, self._waits = how.repeats(consistency), how.waits(consistency)
-        self._made_with = 1.0  # the weight of gradients that wait
         self._weighed: float | None = None  # what counts of it
         self._part_of_all: Weighed | None = None  # that as a part of what counts of it on all workers
         self._backward = -1  # the newest, by autograd's number
@@ -171,7 +168,7 @@ class ServedSteps:
         if self._turns.begun or self._left:
             self._begin_again()
         if self._waits:
-            self._weigh_waiting()
+            self._turns.weigh_waiting(self.weight)
         self._backward, self._passed = number, self._passed + 1
         last = self._now.last and self._passed >= self._passes and not self._waits
         if not self._computed:
@@ -235,24 +232,10 @@ class ServedSteps:
 
     def _take(self, optimizer: Optimizer) -> None:
         """The gradients of the optimiser's parameters are in the update that servers make of this turn."""
-        self._weigh_waiting()
+        self._turns.weigh_waiting(self.weight)
         if not self._computed:
             self._compute(None, last=False)
         self._replica.take(ids_of(optimizer))
-
-    def _weigh_waiting(self) -> None:
-        """Gradients that wait get the weight of those that they are added to. Raises SettingError if that is none."""
-        before, self._made_with = self._made_with, self.weight
-        if before == self.weight:
-            return
-        waiting = list(self._turns.gradients)
-        if waiting and self.weight:
-            torch._foreach_mul_(waiting, before / self.weight)
-        elif any(one.count_nonzero() for one in waiting):
-            raise SettingError(
-                "gradients whose optimiser took no step with their batch are added to those of one of which this "
-                "worker has no samples; accepted with exchange=server: zero_grad() before, or larger batches"
-            )
 
     def after(self, optimizer: Optimizer, models: Sequence[ServedModel], *, top_level: bool) -> None:
         """Count a step of an optimiser that servers have. Raises BadInput if it is a second one, or without a batch."""

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from volary.consistency._base import Push
+from volary.errors import SettingError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +47,7 @@ class OptimizerTurns:
         self._stepped = set[int]()  # in this turn
         self._earlier = set[int]()  # in those before, of the batch
         self._sent = set[int]()  # whose gradients have left in this turn
+        self._made_with = 1.0  # the weight of gradients that wait
 
     def begin_batch(self) -> None:
         """A batch is at hand."""
@@ -81,8 +85,22 @@ class OptimizerTurns:
         """Whether each optimiser has stepped with the batch, in one turn or another."""
         return self._optimizers.keys() <= self._stepped | self._earlier
 
+    def weigh_waiting(self, weight: float) -> None:
+        """Gradients that wait get the weight of those that they are added to. Raises SettingError if that is none."""
+        before, self._made_with = self._made_with, weight
+        if before == weight:
+            return
+        waiting = list(self._gradients)
+        if waiting and weight:
+            torch._foreach_mul_(waiting, before / weight)
+        elif any(one.count_nonzero() for one in waiting):
+            raise SettingError(
+                "gradients whose optimiser took no step with their batch are added to those of one of which this "
+                "worker has no samples; accepted with exchange=server: zero_grad() before, or larger batches"
+            )
+
     @property
-    def gradients(self) -> Iterator[Tensor]:
+    def _gradients(self) -> Iterator[Tensor]:
         """Yield the gradients that parameters have, of any shapes."""
         held = (
             one.grad for each in self._optimizers.values() for group in each.param_groups for one in group["params"]
