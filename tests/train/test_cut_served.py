@@ -17,17 +17,19 @@ from train._training import Quick, Trained, session, trained
 from train.test_equal_workers import ROUNDING, RULES
 from train.test_sharded_zoo import IMAGES, TOKENS, of, zoo
 from volary.codec import ROOM as CODECS
+from volary.errors import SettingError
 from volary.run.directory import RunDirectory
 from volary.session import Session
 from volary.session.spec import Strategy
 
 INSIDE: dict[str, Any] = {"tensor": 2, "pipeline": {"workers": 2, "micro_batches": 2}}
+BRANCHES = {"workers": 2, "on": {"layers.2": [1], "layers.4": [0]}}  # of a perceptron, one after the other
 
 
 def cut(inside: str, replicas: int, servers: int = 2, consistency: Any = "bsp", **more: Any) -> Strategy:
     """Replicas, each of which two workers hold."""
     exchange = {"name": "server", "servers": servers}
-    partition = {"name": "mesh", "axes": {"data": replicas, inside: INSIDE[inside]}}
+    partition = {"name": "mesh", "axes": {"data": replicas, inside: (INSIDE | {"branches": BRANCHES})[inside]}}
     return Strategy(
         workers=2 * replicas, exchange=exchange, consistency=consistency, partition=partition, bucket_mb=4e-4, **more
     )
@@ -69,6 +71,18 @@ def test_replicas_in_parts_over_servers_equal_one_device(workers, inside, names,
     for name in names:
         alone = trained(0, 1, sessions()[name], f"alone {name}", disk=Quick())
         assert_equal(everyone[0][name], alone, name)
+
+
+def test_branches_of_one_worker_each_over_servers_equal_one_device(workers, tmp_path, monkeypatch):
+    everyone = workers(6, train_all, "branches", ["perceptron"])
+    monkeypatch.chdir(tmp_path)
+    assert_equal(everyone[0]["perceptron"], trained(0, 1, sessions()["perceptron"], disk=Quick()), "branches")
+
+
+def test_branches_that_several_workers_have_are_refused_over_servers():
+    several = {"name": "branches", "on": {"layers.2": [0, 1]}}
+    with pytest.raises(SettingError, match=r"exchange=allreduce, or one worker for each branch in partition.on"):
+        session("Exact", strategy={"workers": 2, "exchange": "server", "partition": several})
 
 
 # of four steps each, two workers: over two servers, or keeping all themselves

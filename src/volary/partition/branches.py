@@ -30,10 +30,10 @@ class WorkerBranches(Partition):
 
     on: Any  # by layer or block, or by a pattern of their names, the workers that have it: {left: [0], right: [1, 2]}
 
-    needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient", "peers")
     lacks: ClassVar[Mapping[str, str]] = {
         "all sums": "with partition=branches a worker has the gradients of its part of the network alone",
-        "own loop": "with partition=branches a session says which worker has what, as your own code says itself",
+        "own loop": "with partition=branches a session says which worker has what; your own code says so by layers that "
+        "communicate, OnWorkers and Broadcast, Gather or Reduce of volary.network.blocks",
     }
 
     def __post_init__(self) -> None:
@@ -45,6 +45,12 @@ class WorkerBranches(Partition):
                 raise SettingError(f"on gives {name} the workers {workers!r}; accepted: {_ACCEPTED}")
             if len(set(workers)) < len(workers):
                 raise SettingError(f"on gives {name} a worker twice: {list(workers)}; accepted: each once")
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """Servers have what one worker pushes: of workers that have the same branch each would."""
+        several = any(len(workers) > 1 for workers in self.on.values())
+        return ("steps together", "whole gradient", *(("peers",) if several else ()))
 
     def mesh(self, ranks: int) -> RankMesh:
         """Raises SettingError for workers beyond those that there are."""

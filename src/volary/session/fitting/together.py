@@ -63,9 +63,10 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
     for trait in strategy.partition.needs:
         if of_servers and trait in OF_REPLICAS:
             continue
-        yield Need(
-            "partition", partition, trait, "exchange=allreduce, with route auto, ring or shared; or partition=data"
-        )
+        instead = "exchange=allreduce, with route auto, ring or shared; or partition=data"
+        if of_servers:
+            instead = "exchange=allreduce, or one worker for each branch in partition.on"
+        yield Need("partition", partition, trait, instead)
     pushes = strategy.consistency.pushes.value
     apart = pushes == "difference" and strategy.consistency.equal and strategy.partition.local_steps
     if strategy.partition.needs and pushes != "gradient" and not apart:

@@ -195,7 +195,7 @@ def _trained(
         if name in owners:
             found[owners[name]].append((name, parameter))
         for block, ranks in held.cut.items():
-            if block.name == name:
+            if block.name == name and block.size:  # of a branch that others have a worker has nothing
                 blocks[block_name(block)] = block
                 found[ranks[0]].append((block_name(block), nn.Parameter(parameter.new_empty(block.own_shape))))
     return {rank: one for rank, one in found.items() if one}, blocks
