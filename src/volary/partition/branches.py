@@ -32,8 +32,8 @@ class WorkerBranches(Partition):
 
     lacks: ClassVar[Mapping[str, str]] = {
         "all sums": "with partition=branches a worker has the gradients of its part of the network alone",
-        "own loop": "with partition=branches a session says which worker has what; your own code says so by layers that "
-        "communicate, OnWorkers and Broadcast, Gather or Reduce of volary.network.blocks",
+        "own loop": "with partition=branches a session says which worker has what; your own code says so by layers "
+        "that communicate, OnWorkers and Broadcast, Gather or Reduce of volary.network.blocks",
     }
 
     def __post_init__(self) -> None:
