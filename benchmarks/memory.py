@@ -4,8 +4,8 @@
 
 Two workers on this machine train AlexNet-like (34 million parameters, 137 MB), 16 samples each, SGD with momentum. Rows
 `sharded-adam-...`: Adam, and workers that keep shares, level 1 or 2, two or (`-4`) four of them, between hosts or
-(`-one-machine`) in shared memory; the peer has Adam, too. Wanted of these are (8 + 8 / k) / 16 and (4 + 12 / k) / 16:
-bytes that a parameter takes with k workers, of those that it takes in the peer.
+(`-one-machine`) in shared memory, where level 2 saves nothing more; the peer has Adam, too. Wanted of these are (8 +
+8 / k) / 16 and (4 + 12 / k) / 16: bytes that a parameter takes with k workers, of those that it takes in the peer.
 Every command is one of its own: ours `volary train`, whose workers are started one by one (OMP_PROC_BIND is set), so
 that both sides import torch alike; the peer is torchrun with a plain script. `memory-2-hosts`: route torch, by which
 the workers of two hosts sum; `memory-one-machine`: in shared memory; `memory-onebit`: codec onebit, between hosts.
@@ -30,6 +30,7 @@ CASES = {
     "sharded-adam-1": Case("ring", "none", "at most 0.75", 1),
     "sharded-adam-1-4": Case("ring", "none", "at most 0.63", 1, 4),
     "sharded-adam-1-one-machine": Case("shared", "none", "at most 0.75", 1),
+    "sharded-adam-1-4-one-machine": Case("shared", "none", "at most 0.63", 1, 4),
     "sharded-adam-2": Case("ring", "none", "at most 0.63", 2),
     "sharded-adam-2-4": Case("ring", "none", "at most 0.44", 2, 4),
 }

@@ -314,6 +314,9 @@ MOST_LINES_TO_PUT_TOGETHER = 3200
 
 
 def test_a_worker_is_put_together_in_few_lines_whoever_owns_its_loop_and_keeps_its_parameters():
+    """Counted are the files that make a worker's parts and connect them: of a session (`worker/`) and of a user's loop,
+    with all parameters or over servers. What such parts then do, steps, feeds and checkpoints, is not.
+    """
     places = [PACKAGE / "train" / name for name in PUT_TOGETHER]
     files = [file for place in places for file in ([place] if place.suffix else sorted(place.rglob("*.py")))]
     assert len(files) > 20
