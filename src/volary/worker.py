@@ -46,6 +46,7 @@ def work_at(place: Place, arguments: list[str]) -> int:
 
 def _assigned(place: Place, assignment: Assignment) -> int:
     """Be a worker of the run whose driver had this process started."""
+    from volary.train.member.behind_gate import at_gate
     from volary.train.member.process import Membership, work
     from volary.train.member.remote_directory import RemoteDirectory
 
@@ -54,10 +55,11 @@ def _assigned(place: Place, assignment: Assignment) -> int:
     else:
         _take_share_of_cores(place)
     # beats begin before torch is imported: a slow start is seen as one
+    assignment, address = at_gate(assignment, place.rank)
     meeting = assignment.meeting
     remote = RemoteDirectory.unless_seen(assignment, "worker", place.rank)
     directory = remote.directory if remote else RunDirectory(assignment.directory)
-    place = replace(place, address=own_address(assignment.interface, meeting.host))
+    place = replace(place, address=address or own_address(assignment.interface, meeting.host))
     member = Membership.claim(place, directory, meeting.host, meeting.port, meeting.attempt_id)
     if place.launcher != "local":
         print_into(directory.log(place.rank))

@@ -35,6 +35,10 @@ def invite(run: RunDirectory, workers: int, valid: str) -> None:
     invitation, terms = make(run, workers, valid_s)
     say(f"volary join {invitation.line()}" + (f" --workers {workers}" if workers > 1 else ""))
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(terms.until))
-    remark(f"for {workers} worker{'s' * (workers > 1)} until {until}, who reach {invitation.host}:{invitation.port}")
-    if stays_here(invitation.host):
-        remark("that is this machine alone; strategy.interface=NAME lets a run meet where others reach it")
+    where = invitation.way.words if invitation.way else f"{invitation.host}:{invitation.port}"
+    remark(f"for {workers} worker{'s' * (workers > 1)} until {until}, who reach {where}")
+    if stays_here(invitation.host) and invitation.way is None:
+        remark(
+            "that is this machine alone; strategy.interface=NAME lets a run meet where others reach it, and volary "
+            "gate opens one port to it"
+        )

@@ -76,6 +76,19 @@ class Connection:
                 raise
 
     @classmethod
+    def over(
+        cls, sock: socket.socket, peer: str, key: bytes, service: str, hello: dict[str, Any], timeout_s: float
+    ) -> Self:
+        """Do as `open` over a socket that is connected, and encrypt all. Raises as that does; then it is closed."""
+        connection = cls(sock, peer, timeout_s)
+        try:
+            connection._greet(ClientSide(key, service, None, sealed=True), hello, time.monotonic() + timeout_s)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @classmethod
     def taken_over(cls, guest: Guest, send_timeout_s: float) -> Self:
         """The server's end of a connection that a `Reception` has taken over."""
         connection = cls(guest.sock, guest.address, send_timeout_s)
@@ -98,6 +111,11 @@ class Connection:
     def descriptor(self) -> int:
         """The descriptor of its socket; -1 once it is closed."""
         return self._sock.fileno()
+
+    def detach(self) -> socket.socket:
+        """Its socket, which is the caller's from now on: nothing has come that was not received."""
+        assert not self._reader.pending_bytes, "more has come"
+        return self._sock
 
     def close(self) -> None:
         """Close, and wake whoever is in `send` or `receive`: they raise ConnectionLost. Harmless when repeated."""

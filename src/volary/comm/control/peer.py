@@ -65,7 +65,7 @@ class Peer:
         assert self._seals is not None, "it has not been trusted"
         if self._reader.pending_bytes:
             raise BadFrame("more was said than a first message")
-        return Guest(self.sock, self.address, *self._seals, self.side.sealed, hello)
+        return Guest(self.sock, self.address, *self._seals, self.side.sealed, hello, self.side.terms)
 
     def read(self) -> None:
         """Take what has arrived. Raises ConnectionLost at its end."""

@@ -43,7 +43,7 @@ class Limits:
 
 
 class KeyedServer:
-    """Serves `services`, by name, on a free port of `host`. Services are called from its one thread only.
+    """Serves `services`, by name, on `port` of `host`, 0 for a free one. Services are called from its one thread only.
 
     attempt_id: what this server proves to be (made up if None). security: what is encrypted, whatever the clients want.
     `refusals` counts by address who was turned away or left without proving the key. Raises BadInput if it is none.
@@ -57,10 +57,11 @@ class KeyedServer:
         attempt_id: str | None = None,
         limits: Limits | None = None,
         security: Security = "encrypted",
+        port: int = 0,
     ) -> None:
         self.attempt_id = attempt_id or secrets.token_hex(8)
         self.refusals: Counter[str] = Counter()
-        self._key, self._host, self._security = checked_key(key), host, security
+        self._key, self._host, self._port, self._security = checked_key(key), host, port, security
         self._services = {name: one for name, one in services.items() if not isinstance(one, Reception)}
         self._receptions = {name: one for name, one in services.items() if isinstance(one, Reception)}
         self._known = frozenset(services)
@@ -88,7 +89,7 @@ class KeyedServer:
     def start(self) -> Self:
         """Bind, listen, and serve from a thread of its own. Raises OSError if `host` is not an address of ours."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        self._listener = socket.create_server((self._host, 0), family=family, backlog=128)
+        self._listener = socket.create_server((self._host, self._port), family=family, backlog=128)
         self._listener.setblocking(False)
         self._address = self._listener.getsockname()[:2]
         self._wakened, self._waker = socket.socketpair()
@@ -122,6 +123,10 @@ class KeyedServer:
         """Send a message to a peer, from any thread; nothing happens if it is gone."""
         self.call_soon(lambda: [(peer, message)])
 
+    def adopt(self, sock: socket.socket, address: str) -> None:
+        """Take a connection, from any thread, as if it had come to the port. address: who is at its other end."""
+        self.call_soon(lambda: self._admit(sock, address))
+
     def call_soon(self, call: Callable[[], Replies | None]) -> None:
         """Run `call` in the server's thread, from any thread, and send the replies it returns."""
         self._calls.append(lambda: call() or ())
@@ -133,6 +138,10 @@ class KeyedServer:
                 self._waker.send(b"\0")
 
     # From here on everything runs in the server's thread.
+
+    def peer_addresses(self) -> set[str]:
+        """Those from which services are used at this moment."""
+        return {peer.address for peer in self._peers.values() if peer.opened}
 
     def _serve(self) -> None:
         try:

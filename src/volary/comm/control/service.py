@@ -50,7 +50,8 @@ class Service(Protocol):
 class Guest:
     """A connection that has proved the key, and its first message; nothing has been said to it since.
 
-    outgoing, incoming: go on where the handshake ended. sealed: one of the two sides wants all to be encrypted.
+    outgoing, incoming: go on where the handshake ended. sealed: one of the two sides wants all to be encrypted. terms:
+    of the service, if it proved some.
     """
 
     sock: socket.socket
@@ -59,6 +60,7 @@ class Guest:
     incoming: Seal
     sealed: bool
     hello: bytes
+    terms: str
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -23,6 +23,9 @@ from msgspec import Struct, json
 from torch.distributed.distributed_c10d import Store
 
 from volary.comm.groups import listening_sockets
+from volary.comm.groups.readdressed import Readdressed, seen_from_here
+from volary.comm.relay import forwarder
+from volary.run.machine.addresses import ipv4_addresses
 
 BACKEND = "volary"
 _End: TypeAlias = tuple[str, int]
@@ -74,12 +77,13 @@ def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
         listening_sockets.admit_only(descriptor, {address for member in members for address in member.addresses})
     store.set(f"volary/ready/{rank}", "yes")
     store.wait([f"volary/ready/{other}" for other in range(size)])  # nobody connects before all are filtered
+    ends = seen_from_here([end for member in members for end in member.listening], _address)
     options = kind._Options()
     options._devices = [device]
     options._timeout = timeout
-    group = kind(store, rank, size, options)
+    group = kind(Readdressed(store, ends) if ends else store, rank, size, options)
     _close(own)
-    _meshes.append(_mesh(store, rank, members))
+    _meshes.append(_mesh(store, rank, members, ends))
     return group
 
 
@@ -90,11 +94,20 @@ def _close(own: list[int]) -> None:
         _log.warning("%s", reason)
 
 
-def _mesh(store: Store, rank: int, members: Sequence[_Member]) -> set[int]:
-    """The inodes of the connections that members have made; who else has connected to this rank is cut off."""
+def _mesh(store: Store, rank: int, members: Sequence[_Member], ends: Mapping[_End, _End]) -> set[int]:
+    """The inodes of the connections that members have made; who else has connected to this rank is cut off.
+
+    ends: as of `seen_from_here`. A connection through a gate is, to others, that of the gate.
+    """
     own, known = set(members[rank].listening), {one for member in members for one in member.listening}
-    begun = {inode: pair for inode, pair in _connections().items() if pair[1] in known - own}
-    store.set(f"volary/connections/{rank}", json.encode(list(begun.values())).decode())
+    ways = {there: end for end, there in ends.items()}
+    begun = {inode: pair for inode, pair in _connections().items() if pair[1] in (known | ways.keys()) - own}
+    through = forwarder.own()
+    made = [(through.end_of(*pair), ways[pair[1]]) if through and pair[1] in ways else pair for pair in begun.values()]
+    if through:
+        for end in ends:
+            through.shut(end)
+    store.set(f"volary/connections/{rank}", json.encode(made).decode())
     posted = [json.decode(store.get(f"volary/connections/{other}"), type=list[_Pair]) for other in range(len(members))]
     expected = {(there, here) for pairs in posted for here, there in pairs if there in own}
     accepted = {inode: pair for inode, pair in _connections().items() if pair[0] in own}
@@ -132,10 +145,8 @@ class _Member(Struct):
 
 
 def _introduce(store: Store, rank: int, size: int, listening: list[int]) -> list[_Member]:
-    import psutil
-
-    entries = [entry for entries in psutil.net_if_addrs().values() for entry in entries]
-    addresses = {entry.address for entry in entries if entry.family == socket.AF_INET} | {_address}
+    through = forwarder.own()
+    addresses = {*ipv4_addresses(), _address, *(through.gate_addresses if through else ())}
     own = json.encode(_Member([listening_sockets.ends(descriptor)[0] for descriptor in listening], sorted(addresses)))
     store.set(f"volary/member/{rank}", own.decode())  # torch declares text here
     return [json.decode(store.get(f"volary/member/{other}"), type=_Member) for other in range(size)]

@@ -18,6 +18,8 @@ from volary.comm.channels.channel import HEADER_BYTES, Channel, Credentials, Pay
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.groups import gloo
 from volary.comm.groups.leading import from_leader
+from volary.comm.relay.forwarder import reachable
+from volary.comm.relay.messages import is_virtual
 from volary.comm.transports.tcp import Tcp
 from volary.errors import PeerLost
 
@@ -228,7 +230,9 @@ def _next(queues: defaultdict[int, deque[MeshMessage]], tag: int) -> MeshMessage
 
 
 def _connected(bulletin: Bulletin, key: bytes, timeout_s: float) -> dict[int, Channel]:
-    """Channels to all other ranks: each connects to those before it. Nobody listens any more."""
+    """Channels to all other ranks: each connects to those before it, and who is behind a gate to those who are not.
+    Nobody listens any more.
+    """
     arrived: queue.SimpleQueue[Channel] = queue.SimpleQueue()
     channels: list[tuple[int, Channel]] = []
 
@@ -238,9 +242,11 @@ def _connected(bulletin: Bulletin, key: bytes, timeout_s: float) -> dict[int, Ch
     listener = Tcp().listen(gloo.address(), of(bulletin.rank), arrived.put)
     try:
         addresses = bulletin.share("address", listener.address)
-        for other in range(bulletin.rank):
-            host, port = addresses[other]
-            channels.append((other, Tcp().connect((host, port), of(other), {"rank": bulletin.rank}, CONNECT_S)))
+        behind = [is_virtual(host) for host, _ in addresses]
+        for other, (host, port) in enumerate(addresses):
+            if (behind[bulletin.rank], bulletin.rank) > (behind[other], other):
+                there = reachable((host, port))
+                channels.append((other, Tcp().connect(there, of(other), {"rank": bulletin.rank}, CONNECT_S)))
         bulletin.share("connected", True)
         while len(channels) < bulletin.size - 1:
             channel = arrived.get(timeout=CONNECT_S)

@@ -16,6 +16,8 @@ from volary.driver.attempt.members import TrainingMembers, too_many, why_not_mor
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.requests import pass_on, written_down
 from volary.driver.server_group import ServerGroup
+from volary.driver.servers.addresses import SERVICE as ADDRESSES
+from volary.driver.servers.addresses import AddressService
 from volary.driver.servers.invited import InvitationService
 from volary.driver.servers.joining import JoinService
 from volary.driver.watching.failure_detector import FailureDetector
@@ -71,6 +73,7 @@ class AttemptServices:
             INVITATION: InvitationService(door, directory.key()),
         }
         services |= dict(keepers.services)
+        services[ADDRESSES] = AddressService(lambda: self._server.peer_addresses())
         self._server = KeyedServer(directory.key(), services, host, security=security)
 
     def start(self) -> Meeting:

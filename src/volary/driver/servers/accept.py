@@ -6,11 +6,14 @@ import os
 import signal
 import socket
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherAttempt
+from volary.comm.relay.forwarder import Forwarder
+from volary.comm.relay.messages import End
 from volary.driver.servers.join import ANSWER_TIMEOUT_S, wait
 from volary.driver.start import WORKER
 from volary.driver.watching.judge import error_of, exit_words, with_log
@@ -39,6 +42,7 @@ def accept(invitation: Invitation, workers: int) -> list[int]:
         job=invitation.job,
         key=key,
         folder=Path(invitation.folder),
+        way=invitation.way,
     )
     with tempfile.TemporaryDirectory(prefix="volary-", ignore_cleanup_errors=True) as scratch:
         exits, asked = _run(assignment, ranks, Path(scratch))
@@ -51,17 +55,22 @@ def accept(invitation: Invitation, workers: int) -> list[int]:
 def _places(invitation: Invitation, workers: int) -> tuple[list[int], bytes]:
     """Ask the run's server for places for so many workers; their ranks, and the run's key."""
     at = f"the run at {invitation.host}:{invitation.port}"
+    if invitation.way:
+        at += f", by {invitation.way.words},"
     try:
-        with Connection.open(
-            invitation.host,
-            invitation.port,
-            invitation.key,
-            invitation.service,
-            {"workers": workers, "host": socket.gethostname()},
-            invitation.attempt_id,
-            ANSWER_TIMEOUT_S,
-            sealed=True,  # the run's key comes back
-        ) as connection:
+        with (
+            _reached(invitation) as (host, port),
+            Connection.open(
+                host,
+                port,
+                invitation.key,
+                invitation.service,
+                {"workers": workers, "host": socket.gethostname()},
+                invitation.attempt_id,
+                ANSWER_TIMEOUT_S,
+                sealed=True,  # the run's key comes back
+            ) as connection,
+        ):
             answer = connection.receive(ANSWER_TIMEOUT_S)
     except KeyRefused:
         raise BadInput(
@@ -75,6 +84,21 @@ def _places(invitation: Invitation, workers: int) -> tuple[list[int], bytes]:
     if "refused" in answer:
         raise RunError(f"{at} cannot be joined: {answer['refused']}")
     return list(answer["ranks"]), bytes(answer["key"])
+
+
+@contextmanager
+def _reached(invitation: Invitation) -> Iterator[End]:
+    """Where the run's server is reached from here. Raises ConnectionLost or KeyRefused if its gate is not."""
+    end = (invitation.host, invitation.port)
+    if invitation.way is None:
+        yield end
+        return
+    through = Forwarder(invitation.way, invitation.key, invitation.service)
+    try:
+        through.require(end)
+        yield through.to(end)
+    finally:
+        through.close()
 
 
 def _run(assignment: Assignment, ranks: Sequence[int], scratch: Path) -> tuple[dict[int, Exited], bool]:

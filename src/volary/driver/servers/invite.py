@@ -12,6 +12,7 @@ from volary.errors import BadInput
 from volary.run.directory import RunDirectory
 from volary.run.launch.invitation import MOST_WORKERS, SERVICE, Invitation, Terms
 from volary.run.launch.meeting import found
+from volary.run.launch.way import way_of
 
 
 def invite(directory: RunDirectory, workers: int, valid_s: float) -> tuple[Invitation, Terms]:
@@ -34,5 +35,6 @@ def invite(directory: RunDirectory, workers: int, valid_s: float) -> tuple[Invit
         job=launch_of_workers(directory, task, meeting).job,
         terms=str(terms),
         key=key_of(directory.key(), f"{SERVICE}/{terms}"),
+        way=way_of(directory),
     )
     return made, terms

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from volary.errors import BadInput
 from volary.run.launch.meeting import Meeting, is_seen
+from volary.run.launch.way import Way
 
 KEY = "VOLARY_KEY"
 FOLDER = "VOLARY_FOLDER"
+WAY = "VOLARY_WAY"
 SCRATCH = "VOLARY_SCRATCH"  # where processes make what stands for a directory that they do not see; removed after them
 
 
@@ -21,7 +23,8 @@ class Assignment:
 
     directory: the run's, on the driver's machine. meeting: where its server is. job: of a worker, as "module:function"
     (train/member/process.py). key: the run's, for processes that may not see the directory; None: they do. folder: the
-    driver's working directory, for processes that may have another one. interface: `strategy.interface`.
+    driver's working directory, for processes that may have another one. interface: `strategy.interface`. way: to the
+    run, for processes that reach none of its addresses.
     """
 
     directory: Path
@@ -30,6 +33,7 @@ class Assignment:
     key: bytes | None = field(default=None, repr=False)
     folder: Path | None = None
     interface: str = ""
+    way: Way | None = field(default=None, repr=False)
 
     def variables(self) -> dict[str, str]:
         """The variables for the environment of the processes."""
@@ -42,6 +46,7 @@ class Assignment:
         }
         found |= {"VOLARY_INTERFACE": self.interface} if self.interface else {}
         found |= {} if self.key is None else {KEY: self.key.hex()}
+        found |= {} if self.way is None else {WAY: str(self.way)}
         return found | ({} if self.folder is None else {FOLDER: str(self.folder)})
 
     @property
@@ -73,6 +78,7 @@ class Assignment:
                 key=bytes.fromhex(environment[KEY]) if KEY in environment else None,
                 folder=Path(environment[FOLDER]) if FOLDER in environment else None,
                 interface=environment.get("VOLARY_INTERFACE", ""),
+                way=Way.parse(environment[WAY]) if WAY in environment else None,
             )
         except KeyError as missing:
             raise BadInput(f"volary started this process, but its variable {missing.args[0]} is missing") from None

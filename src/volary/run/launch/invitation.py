@@ -17,6 +17,7 @@ import msgspec
 
 from volary.errors import BadInput
 from volary.run.launch.meeting import Meeting
+from volary.run.launch.way import Way
 
 SERVICE = "invitation"  # of the run's server
 PREFIX = "volary:"
@@ -55,7 +56,10 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """run: its directory's path, on the driver's machine. folder: the driver's working directory. job: of a worker."""
+    """run: its directory's path, on the driver's machine. folder: the driver's working directory. job: of a worker.
+
+    way: to the run, if it has a gate.
+    """
 
     host: str
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -66,6 +70,7 @@ class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job: str
     terms: str
     key: bytes
+    way: Way | None = None
 
     @property
     def meeting(self) -> Meeting:

@@ -64,6 +64,14 @@ def own_address(interface: str, other: str) -> str:
     return address_of(interface) if interface else address_towards(other)
 
 
+def ipv4_addresses() -> list[str]:
+    """All of this machine's, with those of loopback."""
+    import psutil  # not needed by `volary --help`
+
+    entries = [entry for entries in psutil.net_if_addrs().values() for entry in entries]
+    return sorted({entry.address for entry in entries if entry.family == socket.AF_INET})
+
+
 def _interfaces() -> dict[str, list[str]]:
     """The addresses of each."""
     import psutil  # not needed by `volary --help`

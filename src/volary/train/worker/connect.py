@@ -18,6 +18,7 @@ from volary.comm.channels.channel import Credentials
 from volary.comm.control.connection import Connection
 from volary.comm.control.store import KeyedStore
 from volary.comm.groups.group import LAST_RESORT_S, cut, join, leave
+from volary.comm.relay.forwarder import reachable
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.errors import PeerLost, VolaryError
 from volary.exchange.server import COLOCATED
@@ -157,7 +158,7 @@ def linked(strategy: Strategy, member: Membership, layout: Layout, work: RosterC
 
     def connect(server: int, address: tuple[str, int]) -> Channel:
         wanted = Credentials(key, member.attempt_id, server, strategy.security)
-        channel: Channel = transport.connect(address, wanted, hello, CONNECT_TIMEOUT_S)
+        channel: Channel = transport.connect(reachable(address), wanted, hello, CONNECT_TIMEOUT_S)
         return channel
 
     return transport, Link(Client(layout.slices, member.place.rank), connect, work.unreachable)
