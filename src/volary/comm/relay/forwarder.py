@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost, KeyRefused
 from volary.comm.relay.messages import GATE, Answer, Call, End, Gate, Hello, Listen, Reach, Reached, Refused, Reply
+from volary.comm.relay.open_ends import OpenEnds
 from volary.comm.relay.opening import answer_of, opened
 from volary.comm.relay.streams import STILL_S, carry
 from volary.run.launch.way import Way
@@ -50,17 +51,16 @@ class Forwarder:
         self._listeners: dict[End, socket.socket] = {}
         self._ends: dict[tuple[End, End], End | None] = {}  # of connections to our listeners: the gate's, or None
         self._changed = threading.Condition()
-        self._closed = threading.Event()
+        self._open = OpenEnds("volary-forwarder")
 
     def be_called(self) -> None:
         """Let others connect to `host`, from now on. Raises ConnectionLost or KeyRefused if the gate is not reached."""
-        control = self._listening()
-        threading.Thread(target=self._answer_calls, args=(control,), name="volary-forwarder", daemon=True).start()
-        threading.Thread(target=self._show_life, name="volary-forwarder", daemon=True).start()
+        self._open.start(self._answer_calls, self._listening())
+        self._open.start(self._show_life)
 
     def require(self, end: End) -> None:
         """Raise ConnectionLost or KeyRefused, with the address that was tried, if this end is not reached."""
-        with self._open(Reach(end)) as connection:
+        with self._connected(Reach(end)) as connection:
             answer = self._answer_of(connection)
             if isinstance(answer, Refused):
                 raise ConnectionLost(f"{self._way.words}: {answer.reason}")
@@ -70,9 +70,7 @@ class Forwarder:
         with self._changed:
             if end not in self._listeners:
                 listener = self._listeners[end] = socket.create_server((LOOPBACK, 0))
-                threading.Thread(
-                    target=self._accept, args=(listener, end), name="volary-forwarder", daemon=True
-                ).start()
+                self._open.start(self._accept, listener, end)
             return LOOPBACK, self._listeners[end].getsockname()[1]
 
     def shut(self, end: End) -> None:
@@ -98,11 +96,11 @@ class Forwarder:
 
     def close(self) -> None:
         """Lead nowhere any more."""
-        self._closed.set()
         for end in [*self._listeners]:
             self.shut(end)
+        self._open.close()
 
-    def _open(self, hello: Hello) -> Connection:
+    def _connected(self, hello: Hello) -> Connection:
         return opened(self._way, self._key, self._service, hello, CONNECT_S)
 
     def _answer_of(self, connection: Connection) -> Reply:
@@ -118,30 +116,26 @@ class Forwarder:
                 sock, here = listener.accept()
             except OSError:
                 return
-            threading.Thread(
-                target=self._carry, args=(sock, (here[:2], there), end), name="volary-forwarder", daemon=True
-            ).start()
+            self._open.start(self._carry, sock, (here[:2], there), end)
 
     def _carry(self, sock: socket.socket, pair: tuple[End, End], end: End) -> None:
         reached: End | None = None
-        with sock:
-            try:
-                connection = self._open(Reach(end))
-                with connection:
-                    answer = answer_of(connection, REACH_S)
-                    if isinstance(answer, Reached):
-                        reached = answer.end
-                    elif isinstance(answer, Refused):
-                        _log.warning("%s: %s", self._way.words, answer.reason)
-                    self._note(pair, reached)
-                    if reached is not None:
-                        carry(sock, connection)
-                        with self._changed:
-                            self._ends.pop(pair, None)  # nobody has asked
-            except (ConnectionLost, KeyRefused, TimeoutError) as problem:
+        try:
+            with self._open.using(sock), self._connected(Reach(end)) as connection:
+                answer = answer_of(connection, REACH_S)
+                if not isinstance(answer, Reached):
+                    raise ConnectionLost(getattr(answer, "reason", str(answer)))
+                reached = answer.end
+                self._note(pair, reached)
+                carry(sock, connection)
+        except (ConnectionLost, KeyRefused, TimeoutError) as problem:
+            if not self._open.closed.is_set():
                 _log.warning("%s: %s", self._way.words, problem)
-                if reached is None:
-                    self._note(pair, None)
+        if reached is None:
+            self._note(pair, None)
+        else:
+            with self._changed:
+                self._ends.pop(pair, None)  # nobody has asked
 
     def _note(self, pair: tuple[End, End], end: End | None) -> None:
         with self._changed:
@@ -150,7 +144,7 @@ class Forwarder:
 
     def _listening(self) -> Connection:
         """The connection by which the gate calls."""
-        control = self._open(Listen(self.host))
+        control = self._connected(Listen(self.host))
         answer = self._answer_of(control)
         if not isinstance(answer, Gate):
             control.close()
@@ -159,27 +153,26 @@ class Forwarder:
         return control
 
     def _answer_calls(self, control: Connection) -> None:
-        while not self._closed.is_set():
-            with closing(control), suppress(ConnectionLost, TimeoutError):
+        while not self._open.closed.is_set():
+            with suppress(ConnectionLost, TimeoutError), self._open.using(control):
                 while True:
                     call = answer_of(control, STILL_S)
                     if isinstance(call, Call):
-                        threading.Thread(
-                            target=self._answer, args=(call,), name="volary-forwarder", daemon=True
-                        ).start()
-            while not self._closed.wait(AGAIN_S):
+                        self._open.start(self._answer, call)
+            while not self._open.closed.wait(AGAIN_S):
                 with suppress(ConnectionLost, KeyRefused):
                     control = self._listening()
                     break
 
     def _answer(self, call: Call) -> None:
         try:
-            with socket.create_connection((self.host, call.port), timeout=CONNECT_S) as sock:
-                carry(sock, self._open(Answer(call.ticket, sock.getsockname()[:2])))
+            sock = socket.create_connection((self.host, call.port), timeout=CONNECT_S)
+            with self._open.using(sock):
+                carry(sock, self._connected(Answer(call.ticket, sock.getsockname()[:2])))
         except (OSError, ConnectionLost, KeyRefused) as problem:
             _log.warning("%s called for %s:%d: %s", self._way.words, self.host, call.port, problem)
 
     def _show_life(self) -> None:
-        while not self._closed.wait(ALIVE_S):
+        while not self._open.closed.wait(ALIVE_S):
             with suppress(ConnectionLost):
                 self._control.send({})

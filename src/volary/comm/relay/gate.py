@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from volary.comm.control.connection import Connection
-from volary.comm.control.errors import BadFrame, BadMessage, ConnectionLost, KeyRefused
+from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused
 from volary.comm.control.frames import decode_as
 from volary.comm.control.server import KeyedServer
 from volary.comm.control.service import Guest, Reception
 from volary.comm.relay import messages
 from volary.comm.relay.messages import ANSWER, GATE, HOST, Answer, Call, End, Hello, Listen, Reach, is_virtual
+from volary.comm.relay.open_ends import OpenEnds
 from volary.comm.relay.opening import require_spliced
 from volary.comm.relay.streams import STILL_S, carry, carry_between
 from volary.run.launch.invitation import SERVICE as INVITATION
@@ -48,10 +49,14 @@ class Gate:
         self._meeting, self._known = meeting, known
         self._listening: dict[str, Connection] = {}  # those with virtual addresses, by these
         self._called: dict[str, SimpleQueue[tuple[Connection, End]]] = {}
-        self._open: set[Connection] = set()
-        self._changing, self._closed = threading.Lock(), threading.Event()
+        self._changing, self._open = threading.Lock(), OpenEnds("volary-gate")
         services = {GATE: Reception(self._take), INVITATION: Reception(partial(self._take, invited=True))}
         self._server = KeyedServer(key, services, host, security="always", port=port)
+
+    @property
+    def address(self) -> End:
+        """Where it listens; once it has started."""
+        return self._server.address
 
     def start(self) -> None:
         """Listen. Raises OSError."""
@@ -59,34 +64,28 @@ class Gate:
 
     def close(self) -> None:
         """End all that goes through it."""
-        self._closed.set()
         self._server.stop()
-        with self._changing:
-            connections = [*self._open]
-        for connection in connections:
-            connection.close()
+        self._open.close()
 
     def meet(self, relay: Way) -> None:
         """Meet guests at a relay, too, from now on. Raises ConnectionLost or KeyRefused if it cannot be reached now."""
-        first = _hosted(relay)
-        threading.Thread(target=self._meet, args=(relay, first), name="volary-gate", daemon=True).start()
+        self._open.start(self._meet, relay, _hosted(relay))
 
     def _meet(self, relay: Way, control: Connection) -> None:
-        while not self._closed.is_set():
+        while not self._open.closed.is_set():
             try:
-                with closing(control):
+                with self._open.using(control):
                     while True:
                         said = control.receive(SILENCE_S)
                         if "ticket" in said:
-                            self._apart(self._fetch, relay, str(said["ticket"]))
+                            self._open.start(self._fetch, relay, str(said["ticket"]))
             except (ConnectionLost, BadFrame, TimeoutError) as problem:
-                _log.warning("%s is lost (%s); trying again", relay.words, problem)
-            while not self._closed.wait(AGAIN_S):
-                try:
+                if not self._open.closed.is_set():
+                    _log.warning("%s is lost (%s); trying again", relay.words, problem)
+            while not self._open.closed.wait(AGAIN_S):
+                with suppress(ConnectionLost, KeyRefused):
                     control = _hosted(relay)
                     break
-                except (ConnectionLost, KeyRefused):
-                    continue
 
     def _fetch(self, relay: Way, ticket: str) -> None:
         """Take the connection of a guest who waits at the relay."""
@@ -102,36 +101,24 @@ class Gate:
 
     def _take(self, guest: Guest, *, invited: bool = False) -> None:
         hello: Any = Reach(self._meeting()) if invited else decode_as(guest.hello, Hello)
-        self._apart(self._serve, Connection.taken_over(guest, STILL_S), hello)
-
-    def _apart(self, function: Callable[..., None], *arguments: Any) -> None:
-        try:
-            threading.Thread(target=function, args=arguments, name="volary-gate", daemon=True).start()
-        except RuntimeError as problem:  # the system gives no thread now: whoever has the key tries again
-            raise BadMessage(str(problem)) from None
+        self._open.start(self._serve, Connection.taken_over(guest, STILL_S), hello)
 
     def _serve(self, connection: Connection, hello: Hello) -> None:
-        with self._changing:
-            self._open.add(connection)
-        try:
+        if isinstance(hello, Answer):
+            self._answered(connection, hello)
+            return
+        with suppress(ConnectionLost, BadFrame, TimeoutError), self._open.using(connection):
             if isinstance(hello, Listen):
                 self._tell(connection, hello.host)
-            elif isinstance(hello, Answer):
-                self._answered(connection, hello)
             elif is_virtual(hello.end[0]):
                 self._call(connection, *hello.end)
             else:
                 self._reach(connection, hello.end)
-        except (ConnectionLost, BadFrame, TimeoutError):
-            connection.close()
-        finally:
-            with self._changing:
-                self._open.discard(connection)
 
     def _tell(self, connection: Connection, host: str) -> None:
         """Let somebody be called who has a virtual address, until he goes."""
         if not is_virtual(host):
-            refuse(connection, f"{host} is no address to be called at; accepted: {messages.VIRTUAL}0.0 and above")
+            _refuse(connection, f"{host} is no address to be called at; accepted: {messages.VIRTUAL}0.0 and above")
             return
         with self._changing:
             self._listening[host] = connection
@@ -147,13 +134,13 @@ class Gate:
     def _reach(self, connection: Connection, end: End) -> None:
         host, port = end
         if end != self._meeting() and not self._known(host):
-            refuse(connection, f"{host}:{port} is not of this run")
+            _refuse(connection, f"{host}:{port} is not of this run")
             return
         try:
             sock = socket.create_connection((host, port), timeout=CONNECT_S)
             here = sock.getsockname()[:2]
         except OSError as problem:
-            refuse(connection, f"nobody answers at {host}:{port}: {problem}")
+            _refuse(connection, f"nobody answers at {host}:{port}: {problem}")
             return
         connection.send(messages.Reached(here))
         carry(sock, connection)
@@ -166,18 +153,19 @@ class Gate:
             self._called[ticket] = answers
         try:
             if there is None:
-                refuse(connection, f"{host} is not at this gate")
+                _refuse(connection, f"{host} is not at this gate")
                 return
             there.send(Call(port, ticket))
             other, end = answers.get(timeout=ANSWER_S)
         except Empty:
-            refuse(connection, f"{host} does not answer")
+            _refuse(connection, f"{host} does not answer")
             return
         finally:
             with self._changing:
                 self._called.pop(ticket, None)
-        connection.send(messages.Reached(end))
-        carry_between(connection, other)
+        with self._open.using(other):
+            connection.send(messages.Reached(end))
+            carry_between(connection, other)
 
     def _answered(self, connection: Connection, hello: Answer) -> None:
         with self._changing:
@@ -188,10 +176,8 @@ class Gate:
             waiting.put((connection, hello.end))
 
 
-def refuse(connection: Connection, reason: str) -> None:
-    """Say why nothing is reached, and close."""
-    with closing(connection):
-        connection.send(messages.Refused(reason))
+def _refuse(connection: Connection, reason: str) -> None:
+    connection.send(messages.Refused(reason))
 
 
 def _hosted(relay: Way) -> Connection:

@@ -5,20 +5,21 @@ It sees no plain byte of a run, and has none of their keys: gate and guest prove
 
 from __future__ import annotations
 
-import logging
 import secrets
 import threading
-import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Annotated
 
 import msgspec
 
 from volary.comm.control.connection import Connection
-from volary.comm.control.errors import BadFrame, BadMessage, ConnectionLost
+from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.control.frames import decode_as
 from volary.comm.control.server import KeyedServer
 from volary.comm.control.service import Guest, Reception
 from volary.comm.relay.messages import ANSWER, HOST, Spliced, Ticket
+from volary.comm.relay.open_ends import OpenEnds
 from volary.comm.relay.streams import splice
 from volary.run.launch.way import GUEST
 
@@ -26,8 +27,6 @@ SEND_S = 10.0
 ANSWER_S = 30.0  # until the gate has fetched a guest
 LIFE_S = 10.0  # between two signs of life to a gate
 MOST_WAITING = 256  # guests who wait for a gate
-
-_log = logging.getLogger(__name__)
 
 
 class HostHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,8 +40,8 @@ class Relay:
 
     def __init__(self, key: bytes, host: str, port: int) -> None:
         self._gates: dict[str, Connection] = {}
-        self._waiting: dict[str, Connection] = {}  # guests, by ticket
-        self._changing, self._closed = threading.Lock(), threading.Event()
+        self._waiting: dict[str, SimpleQueue[Connection]] = {}  # for the gates of guests, by ticket
+        self._changing, self._open = threading.Lock(), OpenEnds("volary-relay")
         services = {HOST: Reception(self._host), GUEST: Reception(self._guest), ANSWER: Reception(self._answer)}
         self._server = KeyedServer(key, services, host, security="always", port=port)
 
@@ -53,20 +52,18 @@ class Relay:
     def start(self) -> None:
         """Listen. Raises OSError."""
         self._server.start()
-        threading.Thread(target=self._live, name="volary-relay", daemon=True).start()
+        self._open.start(self._live)
 
     def close(self) -> None:
         """Bring nobody together any more."""
-        self._closed.set()
         self._server.stop()
-        with self._changing:
-            connections = [*self._gates.values(), *self._waiting.values()]
-        for connection in connections:
-            connection.close()
+        self._open.close()
+        for gate in self._gates.values():
+            gate.close()
 
     def _live(self) -> None:
         """Let gates see that the relay lives, and what is between keep its connections; forget gates that are gone."""
-        while not self._closed.wait(LIFE_S):
+        while not self._open.closed.wait(LIFE_S):
             with self._changing:
                 gates = [*self._gates.items()]
             for name, gate in gates:
@@ -93,60 +90,37 @@ class Relay:
             before.close()
 
     def _guest(self, guest: Guest) -> None:
-        self._apart(self._bring, guest, guest.terms)
+        self._open.start(self._bring, Connection.taken_over(guest, SEND_S), guest.terms)
 
-    def _bring(self, guest: Guest, name: str) -> None:
-        """Tell a gate that somebody waits for it, until it has fetched him."""
-        connection, ticket = Connection.taken_over(guest, SEND_S), secrets.token_hex(16)
-        with self._changing:
-            gate = self._gates.get(name) if len(self._waiting) < MOST_WAITING else None
-            if gate is not None:
-                self._waiting[ticket] = connection
-        if gate is None or not self._say(name, gate, Ticket(ticket)):
-            self._forget(ticket, connection, "no gate of the run is at the relay: it has ended, or is starting")
-            return
-        deadline = time.monotonic() + ANSWER_S
-        while ticket in self._waiting and time.monotonic() < deadline:
-            self._closed.wait(0.5)
-        self._forget(ticket, connection, "the run's gate does not answer the relay")
-
-    def _forget(self, ticket: str, connection: Connection, reason: str) -> None:
-        with self._changing:
-            waits = self._waiting.pop(ticket, None) is not None or reason.startswith("no gate")
-        if waits:
-            with connection:
-                _try(connection, Spliced(reason))
+    def _bring(self, guest: Connection, name: str) -> None:
+        """Tell a gate that somebody waits for it, and let the two speak once it has come."""
+        ticket, answers = secrets.token_hex(16), SimpleQueue[Connection]()
+        with suppress(ConnectionLost, BadFrame, TimeoutError), self._open.using(guest):
+            with self._changing:
+                gate = self._gates.get(name) if len(self._waiting) < MOST_WAITING else None
+                self._waiting[ticket] = answers
+            try:
+                if gate is None or not self._say(name, gate, Ticket(ticket)):
+                    guest.send(Spliced("no gate of the run is at the relay: it has ended, or the relay is full"))
+                    return
+                fetched = answers.get(timeout=ANSWER_S)
+            except Empty:
+                guest.send(Spliced("the run's gate does not answer the relay"))
+                return
+            finally:
+                with self._changing:
+                    del self._waiting[ticket]
+            with self._open.using(fetched):
+                fetched.send(Spliced())
+                fetched.receive(SEND_S)  # it is ready: what follows is not ours to read
+                guest.send(Spliced())
+                splice(fetched.detach(), guest.detach())
 
     def _answer(self, guest: Guest) -> None:
-        self._apart(self._join, guest, decode_as(guest.hello, Ticket).ticket)
-
-    def _join(self, guest: Guest, ticket: str) -> None:
-        gate = Connection.taken_over(guest, SEND_S)
+        ticket, gate = decode_as(guest.hello, Ticket).ticket, Connection.taken_over(guest, SEND_S)
         with self._changing:
-            waiting = self._waiting.pop(ticket, None)
+            waiting = self._waiting.get(ticket)
         if waiting is None:
-            with gate:
-                _try(gate, Spliced("nobody waits with this ticket any more"))
-            return
-        try:
-            gate.send(Spliced())
-            gate.receive(SEND_S)  # it is ready: what follows is not ours to read
-            waiting.send(Spliced())
-        except (ConnectionLost, BadFrame, TimeoutError):
-            gate.close()
-            waiting.close()
-            return
-        splice(gate.detach(), waiting.detach())
-
-    def _apart(self, function: object, *arguments: object) -> None:
-        try:
-            threading.Thread(target=function, args=arguments, name="volary-relay", daemon=True).start()  # type: ignore
-        except RuntimeError as problem:
-            raise BadMessage(str(problem)) from None
-
-
-def _try(connection: Connection, message: object) -> None:
-    try:
-        connection.send(message)
-    except ConnectionLost as problem:
-        _log.info("%s", problem)
+            gate.close()  # nobody waits with it any more
+        else:
+            waiting.put(gate)
