@@ -43,7 +43,7 @@ def invited(volary) -> str:
 def test_workers_train_who_reach_a_run_by_its_gate_alone_and_are_lost_with_it(volary, strategy, between):
     served = "server" in strategy
     Path("elsewhere").mkdir()
-    text = session(workers=2, pace_s=0.02, give_up_after_s=4, consistency="async" if served else "bsp", exchange=None)
+    text = session(workers=2, pace_s=0.02, consistency="async" if served else "bsp", exchange=None)
     shutil.copy("net.py", "elsewhere")
     with running(*VOLARY, "train", text, strategy) as run:
         run.wait_for_step(3)
