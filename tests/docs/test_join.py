@@ -1,7 +1,10 @@
-"""`volary join`, `leave` and `invite` as the pages write them: they need a run that is under way."""
+"""`volary join`, `leave`, `invite` and `gate` as the pages write them: they need a run that is under way."""
 
 from __future__ import annotations
 
+import re
+import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,34 @@ def test_the_commands_that_invite_print_one_that_joins() -> None:
             assert (said.status, said.out[:19]) == (0, "volary join volary:"), said.err
         run.process.terminate()
         assert run.ended().status == 130
+
+
+@pytest.mark.slow  # four processes
+def test_the_commands_that_open_a_way_open_one() -> None:
+    def here(command: str) -> str:
+        return re.sub(r"\d+\.\d+\.\d+\.\d+:\d+", f"127.0.0.1:{free_port()}", command)
+
+    Path("session.yaml").write_text(starter())
+    (relay,) = written("volary relay")
+    with (
+        running(*VOLARY, "train", "session.yaml", *SERVED, *ENDLESS, name=RUN) as run,
+        running(*VOLARY, *here(relay).split()[1:], name="relay") as between,
+    ):
+        run.wait_for_step(2)
+        word = between.wait_until(lambda: re.search(r"relay:[\w-]{40,}", between.text()))[0]
+        for command in written("volary gate"):
+            opening = re.sub(r"relay:\S+", word, here(command))
+            with running(*VOLARY, *opening.split()[1:], name="gate") as gate:
+                gate.wait_until(lambda gate=gate: "is reached by the " in gate.text())
+                gate.process.send_signal(signal.SIGINT)
+                assert gate.ended().status == 0
+        run.process.terminate()
+        assert run.ended().status == 130
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
 
 
 @pytest.mark.slow  # four processes

@@ -9,7 +9,19 @@ from contextlib import suppress
 
 from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost, KeyRefused
-from volary.comm.relay.messages import GATE, Answer, Call, End, Gate, Hello, Listen, Reach, Reached, Refused, Reply
+from volary.comm.relay.messages import (
+    GATE,
+    Answer,
+    Call,
+    End,
+    GateAddresses,
+    Hello,
+    Listen,
+    NotReached,
+    Reach,
+    Reached,
+    Reply,
+)
 from volary.comm.relay.open_ends import OpenEnds
 from volary.comm.relay.opening import answer_of, opened
 from volary.comm.relay.streams import STILL_S, carry
@@ -62,7 +74,7 @@ class Forwarder:
         """Raise ConnectionLost or KeyRefused, with the address that was tried, if this end is not reached."""
         with self._connected(Reach(end)) as connection:
             answer = self._answer_of(connection)
-            if isinstance(answer, Refused):
+            if isinstance(answer, NotReached):
                 raise ConnectionLost(f"{self._way.words}: {answer.reason}")
 
     def to(self, end: End) -> End:
@@ -107,7 +119,7 @@ class Forwarder:
         try:
             return answer_of(connection, CONNECT_S)
         except TimeoutError:
-            return Refused("it does not answer")
+            return NotReached("it does not answer")
 
     def _accept(self, listener: socket.socket, end: End) -> None:
         there = listener.getsockname()[:2]
@@ -146,7 +158,7 @@ class Forwarder:
         """The connection by which the gate calls."""
         control = self._connected(Listen(self.host))
         answer = self._answer_of(control)
-        if not isinstance(answer, Gate):
+        if not isinstance(answer, GateAddresses):
             control.close()
             raise ConnectionLost(f"{self._way.words}: {getattr(answer, 'reason', answer)}")
         self.gate_addresses, self._control = answer.addresses, control

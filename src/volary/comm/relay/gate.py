@@ -59,7 +59,7 @@ class Gate:
         return self._server.address
 
     def start(self) -> None:
-        """Listen. Raises OSError."""
+        """Begin to listen, in a thread of its own. Raises OSError."""
         self._server.start()
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Gate:
         with self._changing:
             self._listening[host] = connection
         try:
-            connection.send(messages.Gate(ipv4_addresses()))
+            connection.send(messages.GateAddresses(ipv4_addresses()))
             while True:
                 connection.receive(STILL_S)  # that he is there; his machine's end is seen by who trains with him
         finally:
@@ -177,7 +177,7 @@ class Gate:
 
 
 def _refuse(connection: Connection, reason: str) -> None:
-    connection.send(messages.Refused(reason))
+    connection.send(messages.NotReached(reason))
 
 
 def _hosted(relay: Way) -> Connection:

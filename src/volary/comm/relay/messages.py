@@ -19,13 +19,13 @@ class _Hello(Struct, frozen=True, forbid_unknown_fields=True, tag_field="wish", 
 
 
 class Listen(_Hello, frozen=True):
-    """Whoever is at this virtual address is told (`Call`) who connects to it; the first answer is `Gate`."""
+    """Whoever is at this virtual address is told (`Call`) who connects to it; the first answer is `GateAddresses`."""
 
     host: str
 
 
 class Reach(_Hello, frozen=True):
-    """Connect to this end. The answer is `Reached`, and then bytes follow, or `Refused`."""
+    """Connect to this end. The answer is `Reached`, and then bytes follow, or `NotReached`."""
 
     end: End
 
@@ -40,7 +40,7 @@ class Answer(_Hello, frozen=True):
 Hello: TypeAlias = Listen | Reach | Answer
 
 
-class Gate(Struct, frozen=True, tag=True):
+class GateAddresses(Struct, frozen=True, tag=True):
     """addresses: of the gate's machine, from which its connections come."""
 
     addresses: list[str]
@@ -59,13 +59,13 @@ class Reached(Struct, frozen=True, tag=True):
     end: End
 
 
-class Refused(Struct, frozen=True, tag=True):
+class NotReached(Struct, frozen=True, tag=True):
     """reason: why nothing was reached."""
 
     reason: str
 
 
-Reply: TypeAlias = Gate | Call | Reached | Refused
+Reply: TypeAlias = GateAddresses | Call | Reached | NotReached
 
 
 class Ticket(Struct, frozen=True, forbid_unknown_fields=True):

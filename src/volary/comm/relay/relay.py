@@ -50,7 +50,7 @@ class Relay:
         return self._server.address
 
     def start(self) -> None:
-        """Listen. Raises OSError."""
+        """Begin to listen, in threads of its own. Raises OSError."""
         self._server.start()
         self._open.start(self._live)
 
