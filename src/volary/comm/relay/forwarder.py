@@ -95,7 +95,7 @@ class Forwarder:
             listener.close()
 
     def end_of(self, here: End, there: End, timeout_s: float = REACH_S) -> End:
-        """What has connected to the end that `there`, a port of ours, leads to, for the connection from `here`.
+        """The end that has connected to where `there`, a port of ours, leads to, for the connection from `here`.
 
         Raises ConnectionLost if it does not lead there.
         """

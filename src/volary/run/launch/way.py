@@ -38,7 +38,7 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def words(self) -> str:
-        """What is there, and where."""
+        """The kind of place that this is, and its address, for sentences."""
         return f"the {'relay' if self.key else 'gate'} at {self.address}"
 
     def __str__(self) -> str:
