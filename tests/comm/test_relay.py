@@ -65,7 +65,7 @@ def all_of(sock: socket.socket) -> bytes:
 
 
 def answer(end: tuple[str, int], data: bytes) -> tuple[bytes, tuple[str, int]]:
-    """What comes back of data that is sent there, and the end here that it was sent from."""
+    """The data that come back for those that are sent there, and the end here that they were sent from."""
     with socket.create_connection(end, timeout=WITHIN_S) as sock:
         here = sock.getsockname()
         sock.sendall(data)
