@@ -77,10 +77,14 @@ class Trained:
     @property
     def reached_s(self) -> float | None:
         """Seconds until it was as good as wanted for the first time; None: never."""
+        return self.seconds_to(WANTED)
+
+    def seconds_to(self, wanted: float) -> float | None:
+        """Seconds until this share of answers was right for the first time; None: never."""
         before = Evaluation(0.0, 0, 0.0)
         for each in self.evaluations:
-            if each.accuracy >= WANTED:
-                part = (WANTED - before.accuracy) / (each.accuracy - before.accuracy)
+            if each.accuracy >= wanted:
+                part = (wanted - before.accuracy) / (each.accuracy - before.accuracy)
                 return before.seconds + part * (each.seconds - before.seconds)
             before = each
         return None
@@ -133,11 +137,12 @@ def ours(
     epochs: float,
     seed: int,
     lab: Mapping[str, Any] = MappingProxyType({}),
+    every: int = EVERY,
 ) -> Trained:
-    """Ours, of all epochs. lab: more of it, see `volary.lab.Lab`."""
+    """Ours, of all epochs. lab: more of it, see `volary.lab.Lab`. every: steps between two evaluations."""
     settings = {"pause_s": pace().pause_s, "seed": seed, **pauses}
     with tempfile.TemporaryDirectory() as folder:
-        return _trained(_in_lab.run(_session(strategy, settings, epochs, seed, folder), RATE, lab=lab))
+        return _trained(_in_lab.run(_session(strategy, settings, epochs, seed, folder, every), RATE, lab=lab))
 
 
 def _found(directory: RunDirectory) -> Any:
@@ -162,14 +167,21 @@ def _trained(directory: RunDirectory) -> Trained:
     )
 
 
-def _session(strategy: Mapping[str, Any], network: Mapping[str, Any], epochs: float, seed: int, folder: str) -> Session:
+def _session(
+    strategy: Mapping[str, Any],
+    network: Mapping[str, Any],
+    epochs: float,
+    seed: int,
+    folder: str,
+    every: int = EVERY,
+) -> Session:
     settings: dict[str, Any] = {
         "network": {"name": f"{_in_lab.HERE / '_pauses.py'}:small", **network},
         "data": {"source": _mnist.SOURCE, "batch_size": BATCH},
         "optimizer": {"name": "sgd", "lr": LR},
         "schedule": {"name": "constant", "warmup": EVERY // 2},
         "train": {"steps": round(epochs * PER_EPOCH), "seed": seed, "device": "cpu", "compare_replicas": "never"},
-        "evaluate": {"every": f"{EVERY} steps"},
+        "evaluate": {"every": f"{every} steps"},
         "checkpoint": {"every": "never", "keep_best": False},
         "strategy": {"workers": WORKERS, **strategy},
         "run": {"folder": folder},

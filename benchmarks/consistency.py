@@ -10,38 +10,33 @@ periods of 16 steps, with all exchanges that belong to them.
 this machine. value and peer_value: the mean accuracy over three seeds (--quick: 200 steps and one seed, which says
 nothing of half a point); ratio: points that were lost.
 
-`trunk-...`: MNIST on two pairs of hosts, whose trunks carry 30 Mbit/s and whose links 1 Gbit/s, one worker always 3
-times slower (_server_models.py says how): median seconds until 98 % of the validation images are right, and how many
-times sooner that is than with bsp over all-reduce, which takes its turn with each of three seeds (--quick: one).
+`loss-100m`, `loss-100m-local`: a small transformer on 4 hosts at 100 Mbit/s (_time_to_loss.py says how): how many times
+sooner the best of our local models is at a fixed loss than DistributedDataParallel with its best hook, and than torch's
+own local SGD and torchft's DiLoCo, where that is installed.
 
-Rows in the lab need root, and are skipped elsewhere with the reason. A row of `-100m` takes three to five minutes, one
-of `trunk-` two a seed.
+`trunk`: every model and exchange on two pairs of hosts behind trunks of 30 Mbit/s, one worker 3 times slower: seconds
+to an accuracy (_behind_trunk.py says how); ratio: of the models that are right for the case, how far the last is behind
+the best of all.
+
+Rows in the lab need root, and are skipped elsewhere with the reason. With --quick a row takes up to eight minutes.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
 import _accuracy
-import _server_models as models
+import _behind_trunk
+import _time_to_loss
 from _exchange_cases import FC
 from _exchange_cases import Case as LabCase
 from _exchange_steps import DDP, Question, answer, found_in
+from _local_models import BEHIND, BSP, MODELS, PERIOD, STREAMING
 from _report import Options, Row, arguments, report
 from volary.errors import DataError
 from volary.lab import LabError
-
-PERIOD = 16
-OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
-BEHIND = {"name": "allreduce", "route": "torch", "behind": True}
-DILOCO = {"name": "local", "period": PERIOD, "outer": OUTER}
-STREAMING = DILOCO | {"fragments": 2, "alpha": 0.5}
-# with a momentum of 0.9 it loses points here, as what others have changed comes a turn late
-EAGER = DILOCO | {"fragments": 2, "eager": True, "outer": OUTER | {"momentum": 0.5}}
-NOLOCO = {"name": "gossip", "graph": "pairs", "period": 8, "momentum": 0.5, "lr": 0.7, "gamma": 0.9}
 
 SLOW_LINKS: dict[str, Any] = FC | {"rate": "100mbit", "warm_up": PERIOD, "period": PERIOD}
 STEPS = {
@@ -62,33 +57,14 @@ STEPS = {
     ),
 }
 
-BSP = "bsp"
-MODELS: dict[str, dict[str, Any]] = {
-    BSP: {},
-    "local": {"consistency": {"name": "local", "period": 8}},
-    "diloco": {"consistency": DILOCO},
-    "streaming": {"consistency": STREAMING, "exchange": BEHIND},
-    "eager": {"consistency": EAGER, "exchange": BEHIND},
-    "quorum": {"consistency": {"name": "local", "period": 8, "quorum": 3}, "exchange": "server"},
-    "elastic": {"consistency": {"name": "elastic", "period": 4}},
-    "elastic-server": {"consistency": {"name": "elastic", "period": 4}, "exchange": "server"},
-    "gossip": {"consistency": "gossip"},
-    "noloco": {"consistency": NOLOCO},
-    "hogwild": {"consistency": {"name": "hogwild", "threads": 2, "period": 8}},
-    "ssp": {"consistency": "ssp", "exchange": "server"},
-    "backup": {"consistency": "backup", "exchange": "server"},
-    "async": {"consistency": "async", "exchange": "server"},
-}
-GROUPS, TRUNK = 2, "30mbit"
-EPOCHS = 2.5
-
 
 def main() -> None:
     """Measure the rows that are asked for."""
     rows: dict[str, Callable[[Options], Row]] = {
         **{name: partial(_step, name, question) for name, question in STEPS.items()},
+        **_time_to_loss.ROWS,
         **{f"mnist-{name}": partial(_accuracy_of, name) for name in MODELS if name != BSP},
-        **{f"trunk-{name}": partial(_behind_a_trunk, name) for name in MODELS if name != BSP},
+        "trunk": _behind_trunk.row,
     }
     options = arguments(__doc__, list(rows))
     found = []
@@ -112,28 +88,6 @@ def _accuracy_of(name: str, options: Options) -> Row:
 @cache
 def _case(name: str) -> _accuracy.Case:
     return _accuracy.Case({"workers": 4, **MODELS[name]})
-
-
-def _behind_a_trunk(name: str, options: Options) -> Row:
-    seeds = models.SEEDS[:1] if options.quick else models.SEEDS
-    ours, theirs = ([_trained(one, seed) for seed in seeds] for one in (name, BSP))
-    times = [models.times_sooner(one, other) for one, other in zip(ours, theirs, strict=True)]
-    return Row(
-        name=f"trunk-{name}",
-        value=statistics.median(map(models.reached_or_never_s, ours)),
-        unit="s",
-        peer="bsp-allreduce",
-        peer_value=statistics.median(map(models.reached_or_never_s, theirs)),
-        ratio=statistics.median(times),
-        wanted="above 1",
-        better="higher",
-    )
-
-
-@cache
-def _trained(name: str, seed: int) -> models.Trained:
-    lab: Mapping[str, Any] = {"groups": GROUPS, "trunk": TRUNK}
-    return models.ours(MODELS[name], models.SLOW, EPOCHS, seed, lab)
 
 
 if __name__ == "__main__":

@@ -286,11 +286,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit_where_each_worker
         assert again.metrics == whole.metrics
 
 
-def test_over_servers_a_loop_of_ones_own_is_refused():
-    with pytest.raises(SettingError, match=r"consistency is elastic, and with exchange=server .* a session$"):
-        Script(program="mine.py", strategy={"workers": 2, "consistency": "elastic", "exchange": "server"})
-
-
 @pytest.mark.parametrize(
     ("strategy", "sentence"),
     [

@@ -162,7 +162,7 @@ class ServerKeeper:
     def pull_snapshot(self, snapshot: int, at_least: int = 0) -> dict[int, Tensor] | None:
         """The state that is kept as `snapshot`, by slice; None: it is not kept any more. Raises PeerLost.
 
-        at_least: the update that AVERAGED values are as of, or a newer one.
+        at_least: the update that AVERAGED or NEWEST values are as of, or a newer one.
         """
         values = {number: torch.empty_like(one.pulled.values) for number, one in self.slices.items()}
         with self._link.changed:

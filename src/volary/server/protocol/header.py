@@ -13,6 +13,7 @@ _LAYOUT = struct.Struct("<2sBBIIIQQQQ")
 HEADER_BYTES = _LAYOUT.size
 ALL_USED = 2**64 - 1  # a bit for each part that a slice may have
 AVERAGED = 2**32 - 1  # for a snapshot: the newest values, with the averages in place of those that have some
+NEWEST = 2**32 - 2  # likewise: the newest values, beside what the worker computes with
 
 
 class MessageKind(IntEnum):
@@ -54,8 +55,8 @@ class Header(NamedTuple):
     worker: the contributor's number. slice: what of the parameters. clock: of the contribution; of a pull, which
     request it is, so that the answer can be told from others. version: of PUSH, of the values that the contribution was
     computed with; of PULL, the least that is wanted; of VALUES and HELD, that of the slice; of REFUSED, the kind that
-    was refused. snapshot: 0, or the one that is asked for, or AVERAGED. used: bit i: somebody used the slice's part i,
-    so it has a gradient. length: bytes that follow.
+    was refused. snapshot: 0, or the one that is asked for, or AVERAGED, or NEWEST. used: bit i: somebody used the
+    slice's part i, so it has a gradient. length: bytes that follow.
     """
 
     kind: MessageKind

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.server.protocol.from_members import Beat, Kept, PartialNorms, Products
-from volary.server.protocol.header import AVERAGED, Header, MessageKind
+from volary.server.protocol.header import AVERAGED, NEWEST, Header, MessageKind
 from volary.server.shards.actions import (
     Action,
     Apply,
@@ -264,9 +264,11 @@ class Host:
                 self._report(Products(number, found))
 
     def _aside(self, answer: Header) -> Reading | None:
-        """The reading of values that are asked for instead of the newest; None: the newest are."""
+        """The reading of values that are asked for beside those that the worker computes with; None: there are none."""
         if answer.snapshot == AVERAGED:
             return self.slice_store.read_averaged(answer.slice)
+        if answer.snapshot == NEWEST:
+            return self.slice_store.read(answer.slice)
         return self.slice_store.read_evaluated(answer.slice, answer.snapshot) if answer.snapshot else None
 
 

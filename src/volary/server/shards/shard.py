@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from volary.server.protocol.clocks import ClockSet
-from volary.server.protocol.header import AVERAGED, Form, Header, MessageKind
+from volary.server.protocol.header import AVERAGED, NEWEST, Form, Header, MessageKind
 from volary.server.protocol.updates import Closing, Contribution
 from volary.server.protocol.vectors import Combine, FoundProducts
 from volary.server.shard_rule import ShardRule
@@ -362,7 +362,7 @@ class Shard:
 
     def _due(self, one: _Slice, header: Header) -> int | None:
         """The version that a pull can be answered with now. Values that are just changing are not given."""
-        if header.snapshot and header.snapshot != AVERAGED:
+        if header.snapshot not in (0, AVERAGED, NEWEST):
             snapshot = self._snapshots.get(header.snapshot)
             return snapshot.number if snapshot and snapshot.number <= one.version else None
         return one.version if header.version <= one.version and not one.busy else None

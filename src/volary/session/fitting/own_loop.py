@@ -79,11 +79,6 @@ def _fit_own_consistency(strategy: Strategy) -> None:
             f"strategy.consistency is {name}, and the loop of your own says what each worker computes, so that none "
             "can take another's portion; accepted: backup, or a session"
         )
-    if keeps_versions(strategy) and consistency.pull(strategy.workers) is not None:
-        raise SettingError(
-            f"strategy.consistency is {name}, and with exchange=server the loop of your own would have to say which of "
-            "its two models it reads; accepted: exchange=allreduce, or a session"
-        )
 
 
 def _fit_own_groups(strategy: Strategy, partition: str) -> None:

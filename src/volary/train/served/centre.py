@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from volary.train.served.layout import Layout
 
@@ -46,6 +46,11 @@ class Centre:
             self._begun = True
             for name, own in self.own.items():
                 own.copy_(self._values[name])
+
+    def in_network(self, found: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+        """The same tensors and values, both (...), with the network's parameters in the place of the centre's."""
+        own = {id(self._values[name]): one for name, one in self.own.items()}
+        return [(own.get(id(tensor), tensor), values) for tensor, values in found]
 
     def lent(self) -> AbstractContextManager[object]:
         """Let the network have the centre for a while."""

@@ -16,7 +16,7 @@ from volary.exchange.gradients.just_in_time import JustInTime, compiled_code_rea
 from volary.exchange.representations import representation_in
 from volary.exchange.servers.keeper import ServerKeeper
 from volary.exchange.servers.transfer_times import TransferTimes
-from volary.server.protocol.header import AVERAGED
+from volary.server.protocol.header import AVERAGED, NEWEST
 from volary.train.replica import await_parameter
 from volary.train.served.worker_slices import Statistics, WorkerSlices
 from volary.train.strategies import idle_settings
@@ -161,7 +161,11 @@ class ServedReplica:
         """Update this worker's own parameters, if contributions are what that changes."""
         if self._update is not None:
             self._update.step()
-            self._contributions.updated()
+            self.updated()
+
+    def updated(self) -> None:
+        """This worker's own parameters are updated, by `update` or by a user's own step."""
+        self._contributions.updated()
 
     def update_own(self, gradients: Mapping[nn.Parameter, Tensor], scale: float) -> None:
         raise AssertionError("servers update all parameters")
@@ -224,17 +228,18 @@ class ServedReplica:
             self._aside = False
 
     @contextmanager
-    def averaged(self, oldest: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
-        """Give the network's tensors and their averages, both (...), where servers keep some, as of update `oldest`.
+    def newest(self, oldest: int, *, averaged: bool) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        """Give the network's tensors and what servers have for them, both (...), as of update `oldest` or a newer one.
 
-        Or as of a newer one, if servers have it. Up to the end no other values come to the network.
+        averaged: the averages of those that servers keep one of. Up to the end no other values come to the network.
         """
         with self._recorder.waiting():
-            values = self._keeper.pull_snapshot(AVERAGED, oldest)
+            values = self._keeper.pull_snapshot(AVERAGED if averaged else NEWEST, oldest)
         assert values is not None
+        found = self._slices.by_tensor(values)
         self._aside = True
         try:
-            yield self._slices.by_tensor(values)
+            yield found if self._centre is None else self._centre.in_network(found)
         finally:
             self._aside = False
 

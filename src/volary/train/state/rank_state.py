@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from volary.run.checkpoints import Manifest
     from volary.sharding.holdings import Holdings
     from volary.train.state.held import Savable
-    from volary.train.state.stateful import CheckpointParts, Stateful
+    from volary.train.state.stateful import CheckpointParts, RankState, Stateful
 
 RESIDUALS = "owed"  # of the codecs: their name in the file since its first version
 OPTIMIZER = "optimizer"  # where each worker has its own
@@ -56,6 +56,19 @@ class PerWorkerState:
         if states:
             self._own = True
             self._part.restore(states[0][self._name])
+
+
+class FirstModel:
+    """The `name` of a loop's one model, as its checkpoints have it: the first of a list; see `RankState`."""
+
+    def __init__(self, name: str, part: RankState) -> None:
+        self._name, self._part = name, part
+
+    def rank_state(self) -> list[dict[str, Any]]:
+        return [{self._name: self._part.rank_state()}]
+
+    def restore_rank(self, states: Sequence[list[dict[str, Any]]]) -> None:
+        self._part.restore_rank([models[0][self._name] for models in states if models and self._name in models[0]])
 
 
 def held(module: nn.Module, holdings: Holdings, *, locally: bool = False) -> list[Any]:

@@ -25,11 +25,11 @@ class Stateful(Protocol):
 class RankState(Protocol):
     """State that differs by rank, such as residuals; those of ranks that a resumed run has no more go to the others."""
 
-    def rank_state(self) -> dict[str, Any]:
+    def rank_state(self) -> Any:
         """This rank's state, in values that a weights-only reader accepts."""
         ...
 
-    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
+    def restore_rank(self, states: Sequence[Any]) -> None:
         """Replace this rank's own state by that of several ranks in a checkpoint."""
         ...
 

@@ -14,7 +14,7 @@ from volary.train.served.by_roster import ByRoster
 from volary.train.served.centre import Centre
 from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import Residuals, WorkerState, Writers, resume
-from volary.train.state.rank_state import PARAMETERS
+from volary.train.state.rank_state import PARAMETERS, FirstModel
 from volary.train.worker.connect import linked
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class ServedWorker:
         pushes, layout, parts = self.pushes, self.layout, self.own
         if (part := self.strategy.consistency.pull(self.strategy.workers)) is not None:
             centre = Centre(self.module, part, self.strategy.workers)
-            pushes, layout, parts = replace(pushes, centre=centre), centre.beside(layout), {**parts, PARAMETERS: centre}
+            pushes, layout = replace(pushes, centre=centre), centre.beside(layout)
+            parts = {**parts, PARAMETERS: centre if self.flow is not None else FirstModel(PARAMETERS, centre)}
 
         def residuals(keeper: Keeper) -> Residuals:
             own = WorkerState(keeper, parts)

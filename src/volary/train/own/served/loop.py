@@ -203,8 +203,8 @@ class ServedLoop:
         )
 
     def consensus(self, called: str) -> AbstractContextManager[None]:
-        """Servers have one model, and workers copies of it."""
-        return nullcontext()
+        """Servers have one model, and workers copies of it, or their own around it."""
+        return nullcontext() if self._steps is None else self._steps.consensus()
 
     def meet(self) -> None:
         """Servers keep what all agree on, and a period of `local` ends there with its last batch."""

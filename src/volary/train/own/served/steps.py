@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from volary.consistency._base import Push
 from volary.errors import BadInput, SettingError, Stopped
+from volary.train.agreement.lent import lent
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.model.contents import ids_of
 from volary.train.own.model.losses import StepLoss, loss_of_backward
@@ -58,6 +59,7 @@ class ServedSteps:
         self._replica, self._coordinator = replica, coordinator
         self._tasks: Iterator[Any] = iter(coordinator)
         self._elastic, self._local = consistency.elastic, consistency.pushes is Push.DIFFERENCE
+        self._around = not consistency.equal  # a centre
         self._task: LearnTask | None = None
         self._parts: Iterator[MicroBatch] = iter(())
         self._now: MicroBatch | None = None  # at hand
@@ -97,6 +99,11 @@ class ServedSteps:
     @property
     def own_copy(self) -> str:
         """Say what a worker's parameters are now if not a model of all workers, and what to do; else return ""."""
+        if self._around:
+            return (
+                "is this worker's own copy, near the centre, which is the model; accepted: worker.evaluate, which "
+                "measures the centre, and the run's checkpoint, which has it"
+            )
         if not (self._local and self._coordinator.within):
             return ""
         return (
@@ -244,6 +251,8 @@ class ServedSteps:
         if self._now is None or not self._turns.step(optimizer):
             raise BadInput(f"optimizer.step() twice, or without a batch; {NEEDED}")
         if self._turns.all_have and not self._left:
+            if self.updates:
+                self._replica.updated()
             self._complete()
         else:
             self._recorder.enter("between steps")
@@ -308,12 +317,25 @@ class ServedSteps:
         self._refuse_lent("average.applied() was called")
         self._refuse_within("average.applied()")
         self._replica.settle()
-        with self._replica.averaged(0 if self._elastic else self._finished) as found:
+        with self._replica.newest(0 if self._elastic else self._finished, averaged=True) as found:
             self._lent = True
             try:
                 yield found
             finally:
                 self._lent = False
+
+    @contextmanager
+    def consensus(self) -> Iterator[None]:
+        """Lend the network the newest centre that servers have, where this worker's parameters are always its own."""
+        if not self._around:
+            yield
+            return
+        self._refuse_lent("the centre was asked for")
+        self._replica.settle()
+        with self._replica.newest(0, averaged=False) as found:
+            own = {str(place): tensor for place, (tensor, _) in enumerate(found)}
+            with lent(own, {str(place): values for place, (_, values) in enumerate(found)}):
+                yield
 
     def _refuse_lent(self, did: str) -> None:
         if self._lent:

@@ -97,8 +97,8 @@ def network_of(session: Session, model: Model, layout: Layout, rates: RateChange
         updating = SessionUpdating(session, model.factors, clock, rates, layout.called)
     strategy = session.strategy
     outer = outer_updating(strategy.consistency, averaging)
-    centre = strategy.consistency.pull(strategy.workers) is not None
-    return ServedNetwork(model.module, layout, updating, outer, averaging, _pulls(strategy), rates, centre, vectors)
+    pulls, centre = _pulls(strategy), _has_centre(strategy)
+    return ServedNetwork(model.module, layout, updating, outer, averaging, pulls, rates, centre, vectors)
 
 
 def awaited_network(
@@ -123,7 +123,12 @@ def awaited_network(
         raise SettingError("this network's gradients are cut otherwise on servers than on workers: please report it")
     local, averaging = strategy.consistency.pushes is Push.DIFFERENCE, header.optimizer.averaging
     updating, outer = None if local else header.optimizer, outer_updating(strategy.consistency, averaging)
-    return ServedNetwork(module, layout, updating, outer, averaging, _pulls(strategy), RateChanges())
+    pulls, centre = _pulls(strategy), _has_centre(strategy)
+    return ServedNetwork(module, layout, updating, outer, averaging, pulls, RateChanges(), centre)
+
+
+def _has_centre(strategy: Strategy) -> bool:
+    return strategy.consistency.pull(strategy.workers) is not None
 
 
 def _pulls(strategy: Strategy) -> FrameCodec | None:
