@@ -1,4 +1,4 @@
-"""What a rank does for _time_to_loss.py: a peer's training.
+"""A peer's training, as one rank of it, for _time_to_loss.py.
 
 A lab starts it as `python _loss_peer.py session.yaml '{"side": NAME, "wanted": LOSS}'`.
 """

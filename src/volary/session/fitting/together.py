@@ -184,13 +184,13 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
             f"exchange.behind has no effect with consistency={name}, whose sums travel under the next steps always; "
             "accepted: behind=false"
         )
+    if consistency.pull(strategy.workers) is None:  # servers can keep a centre
+        yield Need(setting, value, "peers", f"exchange=allreduce, or {without}" if without else "exchange=allreduce")
     if consistency.eager and not behind:
         raise SettingError(
             "consistency.eager is true, which counts a worker's changes before those of others are here, and without "
             "exchange.behind workers wait for these; accepted: behind=true, or eager=false"
         )
-    if consistency.pull(strategy.workers) is None:  # servers can keep a centre
-        yield Need(setting, value, "peers", f"exchange=allreduce, or {without}" if without else "exchange=allreduce")
     if consistency.pushes.value == "parameters":
         yield Need("consistency", name, "wire", "exchange.route=auto")
         if not codec.exact:
