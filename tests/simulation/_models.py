@@ -12,9 +12,11 @@ from typing import Any, TypeAlias
 from simulation import _promises as promise
 from simulation._faults import BORNE_S, EVER, Faults
 from simulation._run import Case, Run
+from volary.consistency._base import Consistency
 from volary.consistency.backup import Backup
 from volary.consistency.bsp import Bsp
 from volary.consistency.elastic import Elastic
+from volary.consistency.hogwild import Hogwild
 from volary.consistency.local import LocalSgd
 from volary.consistency.portions import PortionsOfBatch
 from volary.consistency.ssp import Ssp
@@ -42,13 +44,13 @@ def local(random: Random) -> tuple[Case, Keeps]:
     period = random.randint(1, 4)
     if random.random() < 0.4:
         return _in_rounds(random, period)
-    case = Case(model=LocalSgd(period=period), befall=_troubled, replicas=random.choice((1, 2)), share_not_finite=0.1)
+    grows = {"after": random.randrange(4), "doubles": random.randint(1, 4), "most": random.randint(period, 8)}
+    return _in_step(random, LocalSgd(period=period, **random.choice(({}, grows))))
 
-    def keeps(run: Run) -> None:
-        promise.reads_see(run.history, 0, exactly=True)
-        promise.contributions_are(run.history, period)
 
-    return case, keeps
+def hogwild(random: Random) -> tuple[Case, Keeps]:
+    """As local: a worker's threads are no matter of its messages."""
+    return _in_step(random, Hogwild(threads=2, period=random.randint(1, 4)))
 
 
 def ssp(random: Random) -> tuple[Case, Keeps]:
@@ -119,7 +121,7 @@ def portions(random: Random) -> tuple[Case, Keeps]:
 
 
 MODELS = {"bsp": bsp, "local": local, "backup": backup, "ssp": ssp, "async": asynchronous, "elastic": elastic}
-MODELS["portions"] = portions
+MODELS |= {"portions": portions, "hogwild": hogwild}
 
 
 def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | None = None) -> None:
@@ -134,6 +136,16 @@ def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | N
     promise.checkpoints_are_whole(history, len(run.slices))
     promise.replicas_agree(history, run.final())
     promise.the_end_is_saved(history)
+
+
+def _in_step(random: Random, model: Consistency) -> tuple[Case, Keeps]:
+    case = Case(model=model, befall=_troubled, replicas=random.choice((1, 2)), share_not_finite=0.1)
+
+    def keeps(run: Run) -> None:
+        promise.reads_see(run.history, 0, exactly=True)
+        promise.periods_are(run.history, model, run.steps_before)
+
+    return case, keeps
 
 
 def _in_rounds(random: Random, period: int) -> tuple[Case, Keeps]:

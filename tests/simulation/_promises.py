@@ -9,6 +9,7 @@ from math import isclose
 
 from simulation._history import History, Value
 from simulation._server import slice_norm
+from volary.consistency._base import Consistency
 from volary.server.protocol.norms import ClipNorm, combined
 from volary.server.protocol.updates import Contribution
 
@@ -173,6 +174,22 @@ def one_learns_until(history: History, samples: int) -> None:
 def contributions_are(history: History, push_every: int) -> None:
     """None is of more portions."""
     _keep(max(map(len, history.learnt.values()), default=0) <= push_every, "more portions than that were pushed as one")
+
+
+def periods_are(history: History, model: Consistency, begun: int) -> None:
+    """Each is as long as the model says of the steps before it, on all workers; the last may be cut short.
+
+    begun: steps before the first.
+    """
+    lengths: dict[int, set[int]] = {}
+    for contribution, learnt in history.learnt.items():
+        lengths.setdefault(contribution.clock, set()).add(len(learnt))
+    for clock in sorted(lengths):
+        expected = model.steps(begun=begun)
+        found = lengths[clock]
+        _keep(max(found) <= expected, f"the period after {begun} steps has {max(found)}, not {expected}")
+        _keep(found == {expected} or clock == max(lengths), f"the period after {begun} steps is of {found}")
+        begun += expected
 
 
 def replicas_agree(history: History, servers: list[dict[int, Value]]) -> None:

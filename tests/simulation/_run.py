@@ -23,6 +23,7 @@ from volary.server.protocol.slices import Slice
 from volary.server.roster.roster import LEAVE_S, Roster
 from volary.server.roster.settings import RosterSettings
 from volary.server.shards.shard import Shard
+from volary.sharding.epochs import Epochs
 from volary.sharding.ranges import Range
 from volary.train.served.residuals import Residuals
 
@@ -84,6 +85,12 @@ class Run:
             for number in range(len(before.slices) if before else random.randint(3, 4))
         ]
         self._start()
+
+    @property
+    def steps_before(self) -> int:
+        """Steps that the run had when it began."""
+        epochs = Epochs(self.samples, self.batch_size)
+        return epochs.steps_of(self._resumed.state["samples"]) if self._resumed else 0
 
     def _start(self) -> None:
         case, resumed = self.case, self._resumed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
 
 from volary.comm.control.errors import BadMessage
@@ -100,7 +102,8 @@ class WorkScheduler:
         self._active: set[int] = set()
         self.settled: dict[int, int] = {}
         self._before = portions.plan.epochs.steps_of(samples)  # portions of all contributions before the newest clock
-        self._newest = number, steps(0.0, self._before)  # clock that was given, and portions of its contributions
+        self._newest = number  # clock that was given
+        self._lengths = {number: steps(0.0, self._before)}  # portions of a contribution, by clocks that may be given
         self._step_s: dict[int, float] = {}  # by worker, what a portion took it last
         self._repeated = set[int]()  # open clocks at which workers learn again
         self.lost: dict[int, int] = {}
@@ -173,7 +176,8 @@ class WorkScheduler:
         clock = self._closer.next_clock(worker, now)
         if clock is None:
             return None
-        taken = [taken for _ in range(self._portions_at(clock)) if (taken := self.portions.take(worker, now))]
+        there_are = iter(lambda: self.portions.take(worker, now), None)
+        taken = list(islice(there_are, min(self._portions_at(clock), sys.maxsize)))
         victims = [each.victim for each in taken if each.victim is not None]
         return self._begun(Task(Contribution(worker, clock), [each.portion for each in taken], victims, now))
 
@@ -214,12 +218,15 @@ class WorkScheduler:
         return max(self.samples, first.epoch * plan.epochs.samples + batch.start)
 
     def _portions_at(self, clock: int) -> int:
-        """How many make a contribution; the same for all workers that begin this clock."""
-        if clock > self._newest[0]:
+        """How many make a contribution; the same for all workers that begin this clock, if they keep step."""
+        if clock > self._newest:
             mean_s = sum(self._step_s.values()) / len(self._step_s) if self._step_s else 0.0
-            self._before += self._newest[1]
-            self._newest = clock, self._steps(mean_s, self._before)
-        return self._newest[1]
+            self._before += self._lengths[self._newest]
+            self._newest, self._lengths[clock] = clock, self._steps(mean_s, self._before)
+            self._lengths = {one: length for one, length in self._lengths.items() if one >= min(self.number, clock)}
+        newest = self._lengths[self._newest]
+        # where all keep step, some may have begun the next clock already, of a period that is longer
+        return self._lengths.get(clock, newest) if self.portions.plan.in_step else newest
 
     def stolen(self, worker: int, clock: int) -> list[int]:
         """The workers from which the contribution's portions were taken over."""
