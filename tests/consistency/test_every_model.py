@@ -122,6 +122,18 @@ def distances(model, momentum: float, gamma: float, workers: int = 16) -> float:
     return (slow - slow.mean()).abs().max().item()
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 8, 9, 2**62])
+@pytest.mark.parametrize("name", ["local", "elastic", "gossip", "hogwild"])
+def test_a_period_is_as_long_as_it_says_and_may_outlast_any_run(name, steps):
+    model = ROOM.load(name)(period=steps)
+    assert model.steps() == steps
+    assert model.at(steps - 1, 0.0).push is model.pushes is not Push.NOTHING
+
+
+def test_a_period_of_seconds_may_outlast_any_run():
+    assert ROOM.load("local")(seconds=1e300).steps(step_s=0.1) > 10**300
+
+
 @pytest.mark.parametrize("name", ROOM.names())
 def test_the_docs_have_its_row(name):
     assert f"`{name}`" in (DOCS / "strategy.md").read_text()

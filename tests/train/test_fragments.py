@@ -19,6 +19,7 @@ from volary.errors import SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.session import Session, SessionError
 from volary.session.script import Script
+from volary.train import check_session
 from volary.train.recording.recorder import Recorder
 from volary.train.state.weights import SavedWeights
 
@@ -171,6 +172,12 @@ def test_a_resumed_eager_run_equals_an_uninterrupted_one_bit_for_bit(workers):
     for whole, again in workers(2, resumed_eager):
         assert again.outcome == "stopped"
         assert all(torch.equal(one, whole.parameters[name]) for name, one in again.parameters.items())
+
+
+def test_more_fragments_than_layers_are_refused_before_anything_starts():
+    one = streaming({"name": "local", "period": 5, "fragments": 5}, OVERLAPPED | {"workers": 2})
+    with pytest.raises(SettingError, match=r"fragments is 5, and the network has 4 layers with .* accepted: 1 to 4"):
+        check_session(one)
 
 
 def resumed(rank: int, world_size: int) -> tuple[list[int], Trained, Trained]:

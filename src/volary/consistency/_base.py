@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -100,8 +99,18 @@ class Consistency:
         return [other for other in range(workers) if other != worker]
 
     def steps(self, step_s: float = 0.0, begun: int = 0) -> int:
-        """Steps of a contribution: those up to the first in which something is pushed."""
-        return next(number + 1 for number in count() if self.at(number, step_s, begun).push is not Push.NOTHING)
+        """Steps of a contribution: those up to the first in which something is pushed, as it would be in later ones."""
+
+        def pushes_in(step: int) -> bool:
+            return self.at(step - 1, step_s, begun).push is not Push.NOTHING
+
+        before, found = 0, 1
+        while not pushes_in(found):
+            before, found = found, 2 * found
+        while found - before > 1:  # a period may be longer than anybody can count to
+            middle = (before + found) // 2
+            before, found = (before, middle) if pushes_in(middle) else (middle, found)
+        return found
 
     @property
     def pushes(self) -> Push:

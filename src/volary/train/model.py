@@ -15,6 +15,7 @@ from volary.data.data_names import DataNames, agreeing
 from volary.data.datasets.stream import Stream
 from volary.errors import SettingError
 from volary.errors.raised import sentences_of
+from volary.exchange.choice.dealt_layers import fragments_of
 from volary.network import build, build_loss
 from volary.network.execution.recompute import recompute
 from volary.network.flow import Flow
@@ -145,7 +146,9 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     recompute(module, session.train.recompute)
     if of_vectors(session.optimizer) and not isinstance(samples, Stream):
         refuse_uncertain_loss(session, module, len(samples))
-    return Model(module, criterion, samples, classes, session, factors, freeze(module, session.train.freeze))
+    frozen = freeze(module, session.train.freeze)
+    fragments_of(module, session.strategy.consistency.among(session.strategy.workers).fragments)  # as there are layers
+    return Model(module, criterion, samples, classes, session, factors, frozen)
 
 
 def build_network(session: Session, input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from volary.errors import SettingError
 from volary.naming import named_parameters
 from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.votes import Vote
@@ -29,24 +28,6 @@ if TYPE_CHECKING:
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed
     from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
-
-
-def fragments_of(module: nn.Module, count: int) -> list[list[str]]:
-    """The names of trained parameters, layer by layer in turn, in so many fragments.
-
-    Raises SettingError if there are fewer layers.
-    """
-    layers: dict[str, list[str]] = {}
-    for name, parameter in named_parameters(module):
-        if parameter.requires_grad:
-            layers.setdefault(name.rpartition(".")[0], []).append(name)
-    if len(layers) < count:
-        raise SettingError(
-            f"consistency.fragments is {count}, and the network has {len(layers)} layers with trained parameters; "
-            f"accepted: 1 to {len(layers)}"
-        )
-    every = list(layers.values())
-    return [[name for layer in every[first::count] for name in layer] for first in range(count)]
 
 
 class Fragment(Exchanging):
@@ -135,7 +116,7 @@ class Fragment(Exchanging):
     def mix(self, alpha: float) -> None:
         """Let this worker's parameters be `alpha` of its own, and for the rest what all have."""
         for slot in self.contribution.slots:
-            slot.parameter.mul_(alpha).add_(self.since[slot.name], alpha=1 - alpha)
+            slot.parameter.lerp_(self.since[slot.name], 1 - alpha)
 
 
 def _part(module: nn.Module, names: Collection[str]) -> nn.Module:

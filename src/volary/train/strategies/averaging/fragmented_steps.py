@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.exchange.choice.dealt_layers import fragments_of
 from volary.naming import trained_parameters
 from volary.run.database.traffic import Traffic, added
 from volary.train.agreement.first_state import share_now
@@ -21,7 +22,7 @@ from volary.train.agreement.lent import lent, lent_mean
 from volary.train.agreement.votes import Vote
 from volary.train.replica import Voting
 from volary.train.state.rank_state import PARAMETERS
-from volary.train.strategies.averaging.fragment import Fragment, fragments_of
+from volary.train.strategies.averaging.fragment import Fragment
 from volary.train.strategies.averaging.rank_parameters import RankParameters
 
 if TYPE_CHECKING:
