@@ -25,7 +25,7 @@ from volary.session.spec import Session
 from volary.train.agreement.first_state import share_buffers
 from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.trial import try_first
 from volary.train.worker.connect import joined
@@ -48,7 +48,7 @@ def take_choices(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outco
         name: Session.read(member.directory.session, [f"strategy.codec={json.dumps(codec)}"])
         for name, codec in wanted["codecs"].items()
     }
-    drafts = LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False)
+    drafts = DirectoryDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False)
     found: dict[str, list[float]] = {name: [] for name in sessions}
     with joined(member, recorder, CPU) as group:
         seed_all(session.train.seed)

@@ -37,7 +37,7 @@ from volary.train.loop import Training, train
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.trial import try_first
 from volary.train.worker.build import assemble
@@ -61,7 +61,7 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing to save
     torch.set_num_threads(1)
     session = Session.read(member.directory.session)
-    drafts = LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False)
+    drafts = DirectoryDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False)
     wanted = json.loads(sys.argv[2])
     effort = Effort(**wanted["effort"])
     with joined(member, recorder, CPU) as group:
@@ -102,7 +102,7 @@ def volary(
     group: Group,
     recorder: Recorder,
     model: Model,
-    drafts: LocalDrafts,
+    drafts: DirectoryDrafts,
     estimate: StepEstimate | None = None,
 ) -> Iterator[Ours]:
     """The loop that `volary train` runs, meanwhile; all ranks have drawn the same values. A collective call."""

@@ -31,7 +31,7 @@ from volary.train.loop import train
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.model import Model, build_model
 from volary.train.recording.recorder import Recorder
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
 
@@ -91,7 +91,7 @@ def _ours(model: Model, device: torch.device, group: Group, folder: Path) -> tup
         group=group,
         device=device,
         recorder=recorder,
-        drafts=LocalDrafts(Checkpoints(folder / "unused"), recorder, keep_last=1, keep_best=False),
+        drafts=DirectoryDrafts(Checkpoints(folder / "unused"), recorder, keep_last=1, keep_best=False),
         asked_to_end=lambda: False,
     )
     training.coordinator.rank.replica.start(DeferredTensors(new=False))

@@ -28,7 +28,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.loop import train
 from volary.train.model import build_model
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
 
@@ -123,7 +123,7 @@ class Sides:
             group=worker._loop.peers("session"),
             device=worker.device,
             recorder=worker._recorder,
-            drafts=LocalDrafts(Checkpoints(Path("unused")), worker._recorder, 1, keep_best=False),
+            drafts=DirectoryDrafts(Checkpoints(Path("unused")), worker._recorder, 1, keep_best=False),
             asked_to_end=lambda: False,
         )
         training.coordinator.rank.replica.start(training.coordinator.saver.late)

@@ -26,7 +26,7 @@ from volary.session.spec import Session
 from volary.train.agreement.first_state import share_buffers
 from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.connect import joined
 
@@ -44,7 +44,7 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
     torch.set_num_threads(1)
     session = Session.read(member.directory.session)
     wanted: dict[str, Any] = json.loads(sys.argv[2])
-    drafts = LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False)
+    drafts = DirectoryDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False)
     found = {}
     with joined(member, recorder, CPU) as group:
         seed_all(session.train.seed)

@@ -25,7 +25,7 @@ from volary.session.spec import Session
 from volary.train.agreement.first_state import share_buffers
 from volary.train.loop import train
 from volary.train.model import build_model
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
 from volary.train.worker.connect import joined
@@ -128,7 +128,7 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group
         group=group,
         device=device,
         recorder=recorder,
-        drafts=LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False),
+        drafts=DirectoryDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False),
         asked_to_end=lambda: pulse.asked_to_end,
     )
     training.coordinator.rank.replica.start(training.coordinator.saver.late)

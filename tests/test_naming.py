@@ -19,7 +19,7 @@ from volary.naming import loadable, named_buffers, named_modules, named_paramete
 from volary.run.checkpoints import Checkpoints
 from volary.session.script import Script
 from volary.train.recording.recorder import Recorder
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.weights import SavedWeights, weights_of
 
 STEPS, SAVED_AT = 6, 3
@@ -98,7 +98,7 @@ def attempt(rank: int, number: int, folder: Path, wrapper: str, *, die: bool = F
         "exchange": {"name": "allreduce", "route": "torch"},
     }
     recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)
-    drafts = LocalDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
+    drafts = DirectoryDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
     worker = worker_in(Script(program="mine.py", strategy=strategy), joined(number), recorder, pulse, drafts)
     try:
         return loop(worker, WRAPPERS[wrapper], die)

@@ -291,7 +291,7 @@ class SaveTogetherSecond(SaveTogether):
 
 @dataclass
 class _DraftsOf:
-    """See `volary.train.state.drafts.LocalDrafts`, which needs torch."""
+    """See `volary.train.state.drafts.DirectoryDrafts`, which needs torch."""
 
     checkpoints: Checkpoints
     leads: bool

@@ -21,7 +21,7 @@ from volary.train.agreement.first_state import share_buffers
 from volary.train.loop import Outcome, Training, train
 from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.trial import try_session
 from volary.train.worker.build import assemble
@@ -131,9 +131,9 @@ def made(
     )
 
 
-def _drafts(session: Session, recorder: Recorder, folder: Path, disk: Disk | None) -> LocalDrafts:
+def _drafts(session: Session, recorder: Recorder, folder: Path, disk: Disk | None) -> DirectoryDrafts:
     kept = session.checkpoint
-    return LocalDrafts(Checkpoints(folder, disk), recorder, kept.keep_last, keep_best=kept.keep_best)
+    return DirectoryDrafts(Checkpoints(folder, disk), recorder, kept.keep_last, keep_best=kept.keep_best)
 
 
 @contextmanager

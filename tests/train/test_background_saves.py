@@ -24,7 +24,7 @@ from volary.run.checkpoints import MANIFEST, Checkpoints
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.recording.recorder import Recorder
 from volary.train.state import held
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.held import HeldMemory
 from volary.train.state.stateful import CheckpointParts
 from volary.train.state.weights import WEIGHTS, weights_content
@@ -71,7 +71,9 @@ class Ranks:
             folder.mkdir(parents=True, exist_ok=True)
             if kept_in == "store":
                 (folder / ADDRESS).write_text(f"file://{home}/store")
-            drafts = LocalDrafts(Checkpoints(folder), recorder, 2, keep_best=False, alone=lambda: self.driver_is_gone)
+            drafts = DirectoryDrafts(
+                Checkpoints(folder), recorder, 2, keep_best=False, alone=lambda: self.driver_is_gone
+            )
             bulletin = BoardBulletin(board, rank, 2, 0)
             group: Any = SimpleNamespace(rank=rank, size=2, leads=rank == 0, bulletin=bulletin)
             self.savers.append(GroupSaver(drafts, group, recorder, self._gather(bulletin)))
@@ -242,7 +244,7 @@ def test_a_state_that_cannot_be_written_ends_training_and_not_the_thread(tmp_pat
     bad = CheckpointParts(dict, lambda: [(WEIGHTS, weights_content({"w": torch.ones(2, dtype=torch.complex128)}))])
     recorder, saver = ranks.recorders[0], ranks.savers[0]
     alone: Any = SimpleNamespace(rank=0, size=1, leads=True, bulletin=BoardBulletin(HashStore(), 0, 1, 0))
-    saver = GroupSaver(LocalDrafts(ranks.there, recorder, 2, keep_best=False), alone, recorder, lambda one: [one])
+    saver = GroupSaver(DirectoryDrafts(ranks.there, recorder, 2, keep_best=False), alone, recorder, lambda one: [one])
     saver.save(bad)
     with pytest.raises(TypeError, match="complex128"):
         saver.settle()

@@ -30,7 +30,7 @@ from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.served.centre import Centre
 from volary.train.served.layout import cut_network
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.weights import SavedWeights
 
 ROUNDING, RATE = 1e-12, 0.2
@@ -220,7 +220,7 @@ def test_a_quadratic_goes_as_published_when_two_workers_come_to_the_servers_in_a
 def worker_of_a_loop(rank: int, world_size: int, attempt: int, folder: Path) -> Worker:
     script = Script(program="mine.py", strategy={"workers": world_size, "consistency": EVERY_STEP})
     recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)
-    drafts = LocalDrafts(Checkpoints(folder, Quick()), recorder, 3, keep_best=False)
+    drafts = DirectoryDrafts(Checkpoints(folder, Quick()), recorder, 3, keep_best=False)
     return worker_in(script, joined(attempt), recorder, pulse, drafts)
 
 

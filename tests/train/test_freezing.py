@@ -28,7 +28,7 @@ from volary.train.loop import Training
 from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder
 from volary.train.served.layout import lay_out
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights
 from volary.train.worker.build import assemble
@@ -67,7 +67,7 @@ def staged(
     """Train in stages, as a worker does. until: ends it after such a step."""
     group, recorder, cpu = joined(next(_lives)) if size > 1 else alone(), Recorder(rank), torch.device("cpu")
     Path(folder).mkdir(exist_ok=True)
-    drafts = LocalDrafts(Checkpoints(Path(folder).absolute(), Quick()), recorder, 20, keep_best=False)
+    drafts = DirectoryDrafts(Checkpoints(Path(folder).absolute(), Quick()), recorder, 20, keep_best=False)
     last: list[Training[Lockstep]] = []
 
     def models(_: int) -> Any:

@@ -26,7 +26,7 @@ from volary.train.evaluation import totals
 from volary.train.loop import train
 from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.weights import SavedWeights, load_weights
 
 ROUNDING, CHECKPOINTS = 1e-12, "checkpoints"
@@ -254,7 +254,7 @@ def test_what_it_cannot_do_is_refused_in_a_sentence(strategy, said):
 def worker_of_a_loop(rank: int, world_size: int, attempt: int, folder: Path) -> Worker:
     script = Script(program="mine.py", strategy={"workers": world_size, "consistency": "gossip"})
     recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)
-    drafts = LocalDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
+    drafts = DirectoryDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
     return worker_in(script, joined(attempt), recorder, pulse, drafts)
 
 

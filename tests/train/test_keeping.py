@@ -28,7 +28,7 @@ from volary.session.reading.problems import SessionError
 from volary.session.script import Script
 from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 
 
@@ -92,8 +92,8 @@ def loop(worker: Worker, loader: DataLoader[Any], every: int, die: int) -> dict[
     return {"last": last, "seen": seen, "lr": optimizer.param_groups[0]["lr"], "drawn": torch.rand(3)}
 
 
-def drafts(folder: Path, recorder: Recorder) -> LocalDrafts:
-    return LocalDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
+def drafts(folder: Path, recorder: Recorder) -> DirectoryDrafts:
+    return DirectoryDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
 
 
 def attempt(

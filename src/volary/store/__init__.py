@@ -28,10 +28,10 @@ def local(updater: Callable[..., None] | str | Mapping[str, Any] | None = None, 
 
     updater: as in `serve`, or a function itself. whole: as in `serve`. Raises SettingError.
     """
-    from volary.store.alone import LocalStore
+    from volary.store.alone import InProcessStore
     from volary.store.updater import named, of_function
 
-    return LocalStore(of_function(updater) if callable(updater) else named(updater or "assign"), whole)
+    return InProcessStore(of_function(updater) if callable(updater) else named(updater or "assign"), whole)
 
 
 def serve(

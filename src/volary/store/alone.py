@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from volary.store.protocol import Key
 
 
-class LocalStore:
+class InProcessStore:
     """A `volary.store.protocol.Store`. Each push is an update, as in a served store of one worker."""
 
     def __init__(self, updater: Updater, whole: bool) -> None:

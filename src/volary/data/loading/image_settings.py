@@ -95,7 +95,7 @@ class ImageSettings:
         """Samples of image files. decoder: another one than for files."""
         from volary.data.decoding.images import ImageDecoder
         from volary.data.loading.pipeline import Pipeline
-        from volary.data.loading.transforming import Own, Prepared, Varied, divided
+        from volary.data.loading.transforming import Prepared, UserTransform, Varied, divided
 
         decoder = decoder or ImageDecoder(self.channels, self.size)
         chosen = self.transforms if split == "train" else self.test_transforms
@@ -109,13 +109,13 @@ class ImageSettings:
             self.scale(),
             vary=Varied(others, self.seed) if others else None,
             cache_bytes=self.cache_mb * 2**20,
-            own_code=any(isinstance(transform, Own) for transform in transforms),
+            own_code=any(isinstance(transform, UserTransform) for transform in transforms),
         )
 
 
 def _loaded(transform: Any) -> Any:
     """A transform; of the user's code, what the name says, or what it makes of its arguments."""
-    from volary.data.loading.transforming import Own
+    from volary.data.loading.transforming import UserTransform
 
     if not isinstance(transform, UserObject):
         return transform
@@ -124,4 +124,4 @@ def _loaded(transform: Any) -> Any:
         function = function(**transform.arguments)
     if not callable(function):
         raise DataError(f"{transform.name}: is a {type(function).__name__}; accepted: a callable (image, random)")
-    return Own(transform.name, function)
+    return UserTransform(transform.name, function)

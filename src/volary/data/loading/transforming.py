@@ -57,7 +57,7 @@ class Varied:
 
 
 @dataclass(frozen=True)
-class Own:
+class UserTransform:
     """A callable of the user's: an image (height, width, channels) of uint8 and a generator to another image."""
 
     name: str

@@ -22,7 +22,7 @@ class SharedIterableDataset:
             loader.dataset,
             batch_size=loader.batch_size,
             drop_last=loader.drop_last,
-            collate_fn=_OwnShare(loader.collate_fn, among.own, loader.batch_size * among.pairs()),
+            collate_fn=_CollatedShare(loader.collate_fn, among.own, loader.batch_size * among.pairs()),
             **kept(loader),
         )
 
@@ -33,7 +33,7 @@ class SharedIterableDataset:
 
 
 @dataclass(frozen=True)
-class _OwnShare:
+class _CollatedShare:
     """Collates a worker's share of a batch: (batch, its samples, those of all). It may run in a reading process."""
 
     collate: Callable[[Any], Any]

@@ -58,7 +58,7 @@ class Drafts(Protocol):
         ...
 
 
-class LocalDrafts:
+class DirectoryDrafts:
     """Drafts in the run's directory, which all ranks see, or in a store: a checkpoint counts when it is committed."""
 
     def __init__(

@@ -12,7 +12,7 @@ from volary.errors import NotSaved
 from volary.run.checkpoints import Checkpoints
 from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.train.state.committing import Committing
-from volary.train.state.drafts import LocalDrafts, RemoteDrafts
+from volary.train.state.drafts import DirectoryDrafts, RemoteDrafts
 from volary.train.state.rank_state import rank_files
 from volary.train.worker.background_saves import BackgroundSaves
 
@@ -44,7 +44,7 @@ def drafts_of(
 
     if apart and not checkpoints.in_store:
         return RemoteDrafts(member, alone)
-    return LocalDrafts(checkpoints, recorder, settings.keep_last, keep_best=settings.keep_best, alone=alone)
+    return DirectoryDrafts(checkpoints, recorder, settings.keep_last, keep_best=settings.keep_best, alone=alone)
 
 
 class GroupSaver:
