@@ -32,7 +32,7 @@ NETWORK = {"name": "gpt", "layers": 4, "heads": 4, "width": 192, "dropout": 0.0}
 FOUND = "losses.json"  # among a peer's results
 
 OURS: dict[str, Mapping[str, Any]] = {
-    "local": {"consistency": {"name": "local", "period": PERIOD}, "codec": "int8"},
+    "local": {"consistency": {"name": "local", "period": PERIOD // 2}, "codec": "int8"},
     "diloco": {"consistency": DILOCO, "codec": "int8"},
     "streaming": {
         "consistency": STREAMING | {"fragments": 4},

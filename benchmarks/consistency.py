@@ -10,6 +10,8 @@ periods of 16 steps, with all exchanges that belong to them.
 this machine. value and peer_value: the mean accuracy over three seeds (--quick: 200 steps and one seed, which says
 nothing of half a point); ratio: points that were lost.
 
+`text-...`: a small transformer's loss on tiny-shakespeare with each model, against bsp's (_text_loss.py says how).
+
 `loss-100m`, `loss-100m-local`: a small transformer on 4 hosts at 100 Mbit/s (_time_to_loss.py says how): how many times
 sooner the best of our local models is at a fixed loss than DistributedDataParallel with its best hook, and than torch's
 own local SGD and torchft's DiLoCo, where that is installed.
@@ -29,6 +31,7 @@ from typing import Any
 
 import _accuracy
 import _behind_trunk
+import _text_loss
 import _time_to_loss
 from _exchange_cases import FC
 from _exchange_cases import Case as LabCase
@@ -62,6 +65,7 @@ def main() -> None:
     """Measure the rows that are asked for."""
     rows: dict[str, Callable[[Options], Row]] = {
         **{name: partial(_step, name, question) for name, question in STEPS.items()},
+        **{f"text-{name}": partial(_text_loss.row, name) for name in MODELS if name != BSP},
         **_time_to_loss.ROWS,
         **{f"mnist-{name}": partial(_accuracy_of, name) for name in MODELS if name != BSP},
         "trunk": _behind_trunk.row,

@@ -18,7 +18,7 @@ from train._user_data import points as points_of_session
 from volary.train.model import build_model
 from volary.train.state.seeds import seed_all
 
-RHO, PERIOD = 0.2, 3
+RHO, PERIOD, DECAY = 0.2, 3, 0.9
 SAMPLES, BATCH, STEPS = 40, 10, 20  # periods span epochs, and the last is cut short
 EXACT = 1e-12
 
@@ -83,6 +83,44 @@ def test_over_servers_a_loop_goes_as_published_and_as_a_sessions_and_its_centre_
         assert sums[name] == pytest.approx(float(centres[-2][number].sum()), abs=1e-9)
         assert torch.equal(loop.weights[name], of_session[name]), "bit for bit"
         assert torch.equal(afterwards[name], own[name])
+
+
+def averaged(worker: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The average of the centre in the end, and sums of what is measured where the model has it."""
+    model, data = model_of_session(), points_of_session("train", SAMPLES)
+    model, rule = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9))
+    average = worker.average(model, decay=DECAY)
+    loader = worker.feed(DataLoader(data, batch_size=BATCH))
+    for _ in range(STEPS * BATCH // SAMPLES):
+        for inputs, targets in loader:
+            rule.zero_grad()
+            nn.functional.cross_entropy(model(inputs.double()), targets).backward()
+            rule.step()
+
+    def sums(_: Any) -> dict[str, float]:
+        return {name: float(one.sum()) for name, one in model.named_parameters()}
+
+    with average.applied():
+        return average_of(model), worker.evaluate(sums, DataLoader(points(4), batch_size=4))
+
+
+def average_of(model: nn.Module) -> dict[str, Tensor]:
+    return {name: one.detach().clone() for name, one in model.named_parameters()}
+
+
+def over_one_server(rank: int, world_size: int) -> Looped | None:
+    return own_served(rank, world_size, averaged, over(PERIOD))
+
+
+def test_over_servers_the_average_of_a_loop_is_that_of_the_centre(workers):
+    found, sums = workers(2, over_one_server)[0].value
+    centres, _ = as_published()
+    for number, name in enumerate(found):
+        expected = centres[1][number]
+        for centre in centres[2:-1]:  # the pull of the period under way leaves with its end
+            expected = DECAY * expected + (1 - DECAY) * centre[number]
+        torch.testing.assert_close(found[name], expected, rtol=0, atol=EXACT)
+        assert sums[name] == pytest.approx(float(expected.sum()), abs=1e-9)
 
 
 def in_two_lives(rank: int, world_size: int, leave: int, codec: str) -> tuple[Looped, Looped] | None:

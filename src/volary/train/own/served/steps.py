@@ -326,11 +326,13 @@ class ServedSteps:
 
     @contextmanager
     def consensus(self) -> Iterator[None]:
-        """Lend the network the newest centre that servers have, where this worker's parameters are always its own."""
-        if not self._around:
+        """Lend the network the newest centre that servers have, where this worker's parameters are always its own.
+
+        Unless it has the average of that already.
+        """
+        if not self._around or self._lent:
             yield
             return
-        self._refuse_lent("the centre was asked for")
         self._replica.settle()
         with self._replica.newest(0, averaged=False) as found:
             own = {str(place): tensor for place, (tensor, _) in enumerate(found)}

@@ -1,0 +1,67 @@
+"""`text-...` of consistency.py: does a model of local steps learn text as well as bsp does?
+
+A GPT of 112 thousand parameters on tiny-shakespeare, 4 workers on this machine, 32 sequences of 64 characters a step,
+AdamW: the loss on the last hundredth of the text after 2000 steps, the mean over three seeds (--quick: 400 steps, and
+one seed). ratio: the loss by that of bsp.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import _shakespeare
+from _local_models import BSP, MODELS
+from _report import Options, Row
+from volary import Session
+
+SEEDS, STEPS = (1, 2, 3), 2000
+QUICK_SEEDS, QUICK_STEPS = (1,), 400
+
+
+def row(name: str, options: Options) -> Row:
+    """Train with the model called `name`, and with bsp. Raises DataError."""
+    _shakespeare.require()
+    ours, exact = losses(name, quick=options.quick), losses(BSP, quick=options.quick)
+    value, peer = statistics.mean(ours), statistics.mean(exact)
+    seeds = ", ".join(f"{one:.4f}" for one in ours)
+    print(f"text-{name}: {seeds}; bsp {', '.join(f'{one:.4f}' for one in exact)}", flush=True)
+    return Row(
+        name=f"text-{name}",
+        value=value,
+        unit="nats a character",
+        peer=BSP,
+        peer_value=peer,
+        ratio=value / peer,
+        wanted="at most 1.01",
+        better="lower",
+    )
+
+
+@cache
+def losses(name: str, *, quick: bool) -> list[float]:
+    """The loss on validation data in the end, seed by seed."""
+    seeds, steps = (QUICK_SEEDS, QUICK_STEPS) if quick else (SEEDS, STEPS)
+    found = []
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            result = _session(MODELS[name], seed, steps, folder).train(show=False)
+            found.append(result.metrics["loss"][-1][1])
+    return found
+
+
+def _session(strategy: Mapping[str, Any], seed: int, steps: int, folder: str) -> Session:
+    settings: dict[str, Any] = {
+        "network": {"name": "gpt", "layers": 2, "heads": 4, "width": 64, "dropout": 0.0},
+        "data": {"source": _shakespeare.SOURCE, "batch_size": 32},
+        "optimizer": {"name": "adamw", "lr": 2e-3},
+        "train": {"steps": steps, "seed": seed, "device": "cpu"},
+        "evaluate": {"every": f"{steps} steps"},
+        "checkpoint": {"every": "never"},
+        "strategy": {"workers": 4, **strategy},
+        "run": {"folder": folder},
+    }
+    return Session(**settings)
