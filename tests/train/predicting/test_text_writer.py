@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from train._training import trained
 from volary import Session
+from volary.data.data_names import DataNames
 from volary.data.sources.text import Text
-from volary.errors import BadInput, SettingError
+from volary.errors import BadInput, DataError, SettingError
 from volary.run.database.reader import RunReader
 from volary.train.model import Model, build_model
 from volary.train.predicting.text_writer import TextWriter
@@ -51,6 +52,32 @@ def test_it_continues_the_prompt_with_the_most_probable_symbols(length: int, tur
     assert writer.write(7, torch.device("cpu")) == "cdefgh"
     assert of.module.training
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def of_documents(prompt: str) -> Model:
+    Path("corpus").mkdir()
+    for number in range(10):
+        Path("corpus", f"{number}.txt").write_text("abcdefgh" * 4)
+    source = {"name": "documents", "folder": "corpus", "tokens": "tokens", "length": 4}
+    session = Session(network="lstm", data={"source": source}, evaluate={"text": PROMPT | {"prompt": prompt}})
+    return replace(build_model(session, torch.device("cpu")), module=Next(9, False))
+
+
+def test_documents_are_continued_and_their_end_is_written() -> None:
+    writer = TextWriter.of(of_documents("ef"))
+    assert writer is not None
+    assert writer.write(7, torch.device("cpu")) == "gh<end of document>abc"
+
+
+def test_lines_are_predicted_by_a_network_of_documents() -> None:
+    model = of_documents("ef")
+    Path("new.txt").write_text("ab\n\nbcdefg\n")
+    found = model.session.data.source.unlabelled(Path("new.txt"), DataNames.of(model.samples))
+    inputs, ends = found.samples.fetch(torch.arange(2))
+    assert (inputs.tolist(), ends.tolist()) == ([[0, 1, 0, 0], [3, 4, 5, 6]], [1, 3])
+    Path("new.txt").write_text("ab\nxy\n")
+    with pytest.raises(DataError, match=r"new\.txt:2: has 'x', which the text of the training has not; .* 9 char"):
+        model.session.data.source.unlabelled(Path("new.txt"), DataNames.of(model.samples))
 
 
 def test_what_is_drawn_depends_on_the_step_alone() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.data.formats.bpe import ACCEPTED as MERGES
 from volary.data.formats.files import existing_folder
+from volary.data.formats.symbols import decoder_of, encoder_of, lines_to_continue
 from volary.data.formats.text_file import text_file
 from volary.data.samples import BOTH
 from volary.data.storage.place import located
@@ -16,8 +17,10 @@ from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
 
 if TYPE_CHECKING:
+    from volary.data.data_names import DataNames
     from volary.data.datasets.packed_documents import PackedDocuments
     from volary.data.samples import Split
+    from volary.data.unlabelled.unlabelled import Unlabelled
 
 _ACCEPTED = "text files in UTF-8, each a document"
 
@@ -71,6 +74,16 @@ class Documents:
                 f"accepted: at least length + 1 = {self.length + 1}"
             )
         return samples
+
+    def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
+        """The lines of a text file, each of which is continued."""
+        return lines_to_continue(self, given, known, "a text file in UTF-8")
+
+    def encoder(self, characters: Sequence[str]) -> Callable[[str], list[int]]:
+        return encoder_of(self.merges, characters)
+
+    def decoder(self, characters: Sequence[str]) -> Callable[[Sequence[int]], str]:
+        return decoder_of(self.merges, characters)
 
     def _files(self) -> list[Path]:
         existing_folder(self.folder, "a folder of text files")

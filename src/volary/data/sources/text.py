@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from volary.data.formats.bpe import ACCEPTED, Bpe
+from volary.data.formats.symbols import decoder_of, encoder_of, lines_to_continue
 from volary.data.formats.text_file import not_utf8, read_text, text_file
 from volary.data.samples import BOTH
 from volary.data.storage.place import located
@@ -83,45 +84,14 @@ class Text:
         return Sequences(characters, self.length, len(letters), "".join(map(chr, letters)))
 
     def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
-        """Each line that is not empty, of which the last `length` symbols are read; what is meant follows them."""
-        import torch
-
-        from volary.data.memory import InMemory
-        from volary.data.unlabelled.unlabelled import Unlabelled
-
-        lines = [(number, line) for number, line in enumerate(read_text(given, _ACCEPTED).splitlines(), 1) if line]
-        if not lines:
-            raise DataError(f"{given}: has no line that is not empty; accepted: {_ACCEPTED}")
-        encode = self.encoder(known.all_classes)
-        inputs = torch.zeros(len(lines), self.length, dtype=torch.int64)
-        ends = torch.empty(len(lines), dtype=torch.int64)
-        for row, (number, line) in enumerate(lines):
-            try:
-                symbols = encode(line)[-self.length :]
-            except KeyError as unknown:
-                raise DataError(
-                    f"{given}:{number}: has {unknown.args[0]!r}, which the text of the training has not; accepted: its "
-                    f"{known.count} characters"
-                ) from None
-            inputs[row, : len(symbols)] = torch.tensor(symbols)
-            ends[row] = len(symbols) - 1
-        return Unlabelled(InMemory(inputs, ends), last=True)
+        """The lines of a text file, each of which is continued."""
+        return lines_to_continue(self, given, known, _ACCEPTED)
 
     def encoder(self, characters: Sequence[str]) -> Callable[[str], list[int]]:
-        """Return the encoder of a text's symbols. characters: the vocabulary, if that is not of merges; for any other
-        character it raises KeyError.
-        """
-        if self.merges is not None:
-            return Bpe(located(self.merges)).encode
-        numbers = {letter: number for number, letter in enumerate(characters)}
-        return lambda text: [numbers[letter] for letter in text]
+        return encoder_of(self.merges, characters)
 
     def decoder(self, characters: Sequence[str]) -> Callable[[Sequence[int]], str]:
-        """The text of numbers, back again. characters: as for `encoder`; a number beyond them is left out."""
-        if self.merges is not None:
-            coder = Bpe(located(self.merges))
-            return lambda numbers: coder.decode([number for number in numbers if number < len(coder)])
-        return lambda numbers: "".join(characters[number] for number in numbers if number < len(characters))
+        return decoder_of(self.merges, characters)
 
     def _lines(self, split: Split, text: str) -> Lines:
         """Each line with its end, which is a symbol, too; empty ones are left out."""

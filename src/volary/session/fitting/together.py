@@ -235,8 +235,10 @@ def of_session(session: Session) -> Iterator[Need]:
             "schedule is plateau, which goes by evaluations, and evaluate.every is never; accepted: a period, or "
             "schedule=step"
         )
-    if session.evaluate.text.prompt and type(data.source).__module__ != "volary.data.sources.text":
-        raise SettingError("evaluate.text.prompt is given, and data.source is no text; accepted: data.source=text")
+    if session.evaluate.text.prompt and not hasattr(data.source, "decoder"):
+        raise SettingError(
+            "evaluate.text.prompt is given, and data.source is no text; accepted: data.source=text, or documents"
+        )
     if train.clip_norm is not None:
         yield Need("train.clip_norm", f"{train.clip_norm:g}", "gradient norm", "train.clip_value, or no clip_norm")
         if not session.strategy.consistency.has_common_step:

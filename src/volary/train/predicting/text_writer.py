@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.data.data_names import DataNames
+from volary.data.formats.symbols import SymbolSource
 from volary.data.order import seeded
-from volary.data.sources.text import Text
 from volary.errors import SettingError
 from volary.network.criteria.classification import classes_last
 from volary.network.criteria.fit import main_output
@@ -27,7 +27,7 @@ class TextWriter:
     same, and training draws from another generator.
     """
 
-    def __init__(self, model: Model, source: Text) -> None:
+    def __init__(self, model: Model, source: SymbolSource) -> None:
         """source: says what symbols are. Raises SettingError for a prompt with a character that the data has not."""
         self._module: nn.Module = model.module
         self._settings, self._seed = model.session.evaluate.text, model.session.train.seed
@@ -48,7 +48,7 @@ class TextWriter:
         """The writer of a session; None if it asks for no text. Raises SettingError if its prompt cannot be read."""
         source = model.session.data.source
         asked = bool(model.session.evaluate.text.prompt)
-        return cls(model, source) if asked and isinstance(source, Text) else None
+        return cls(model, source) if asked and isinstance(source, SymbolSource) else None
 
     @torch.no_grad()
     def write(self, step: int, device: torch.device, progress: Callable[[str], None] = lambda _: None) -> str:
