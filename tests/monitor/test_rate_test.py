@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from xml.etree import ElementTree
 
 import pytest
@@ -38,6 +39,15 @@ def test_the_rate_where_the_loss_falls_fastest_is_found_and_the_test_is_over_whe
     assert 25 <= place <= 40
     assert place < found.rates.index(found.least)
     assert found.suggested == min(found.steepest, found.least / 10)
+
+
+def test_noise_of_the_first_losses_is_no_fall():
+    drawn = random.Random(1)
+    noise = [0.8 + 0.05 * drawn.random() - 0.2 * (not n) for n in range(60)]
+    falls = [0.8 - 0.012 * n + 0.05 * drawn.random() for n in range(36)]
+    found = of([1.0, *noise, *falls], low=1e-6, high=10.0)
+    assert found.steepest is not None
+    assert found.rates.index(found.steepest) > 60
 
 
 @pytest.mark.parametrize("losses", [[1.0] * 10, [float(n) for n in range(1, 11)]])

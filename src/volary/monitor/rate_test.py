@@ -16,6 +16,8 @@ from volary.run.database.course.curves import Point
 from volary.run.database.reader import RunReader
 
 _SMOOTHED = 0.9  # share of the losses before in the mean that moves along
+_SETTLED = round(1 / (1 - _SMOOTHED))  # losses after which that mean is of as many as later ones
+_WINDOWS = 20  # part of the test over which a fall is looked at
 _DIVERGED = 4.0  # times the least loss
 _NOISE = 1e-6  # of the first loss: a moving mean of equal losses is not quite the same at each step
 _WIDTH, _HEIGHT, _MARGIN = 640, 360, 60  # of the picture, in pixels
@@ -37,7 +39,12 @@ class RateTest:
     def steepest(self) -> float | None:
         """The rate at which the loss falls fastest, before it is least; None if it never falls."""
         end = self.rates.index(self.least) if self.least is not None else 0
-        falls = [(self.losses[place] - self.losses[place - 1], self.rates[place]) for place in range(1, end + 1)]
+        # a mean of the first few losses swings from step to step, whatever their rate is
+        begin, over = min(_SETTLED, end // 2), max(1, len(self.losses) // _WINDOWS)
+        falls = [
+            (self.losses[place] - self.losses[place - over], self.rates[place - over // 2])
+            for place in range(begin + over, end + 1)
+        ]
         fall, rate = min(falls, default=(0.0, None))
         return rate if fall < -_NOISE * abs(self.losses[0]) else None
 
