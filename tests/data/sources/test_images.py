@@ -166,6 +166,9 @@ def test_missing_and_empty_parts_are_named(tmp_path):
     assert refused_at_check(tmp_path) == (
         f"{tmp_path}: has no train; accepted: a folder train, or train.tar, train.tar.gz, train.tgz"
     )
+    (tmp_path / "ant").mkdir()
+    assert refused_at_check(tmp_path).endswith("; train: . and data.split if its own folders are the classes")
+    (tmp_path / "ant").rmdir()
     for name in ("train", "test"):
         (tmp_path / name).mkdir()
     assert refused_at_check(tmp_path) == (f"{tmp_path}/train: has no folder in it; accepted: one folder per class")

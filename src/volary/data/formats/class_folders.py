@@ -17,7 +17,10 @@ def part_of(folder: Place, name: str) -> Place:
     folder = existing_folder(folder, "a folder with a training and a test part")
     if found := candidates(folder, name):
         return found[0]
-    raise DataError(f"{folder}: has no {name}; accepted: a folder {name}, or {name}.tar, {name}.tar.gz, {name}.tgz")
+    accepted = f"a folder {name}, or {name}.tar, {name}.tar.gz, {name}.tgz"
+    if any(entry.is_dir() for entry in folder.iterdir()):
+        accepted += "; train: . and data.split if its own folders are the classes"
+    raise DataError(f"{folder}: has no {name}; accepted: {accepted}")
 
 
 def candidates(folder: Place, name: str) -> list[Place]:

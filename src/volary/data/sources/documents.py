@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from volary.data.formats.bpe import ACCEPTED as MERGES
 from volary.data.formats.files import existing_folder
-from volary.data.formats.symbols import decoder_of, encoder_of, lines_to_continue
+from volary.data.formats.symbols import decoder_of, encoder_of
 from volary.data.formats.text_file import text_file
 from volary.data.samples import BOTH
 from volary.data.storage.place import located
@@ -77,6 +77,8 @@ class Documents:
 
     def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
         """The lines of a text file, each of which is continued."""
+        from volary.data.unlabelled.lines_to_continue import lines_to_continue
+
         return lines_to_continue(self, given, known, "a text file in UTF-8")
 
     def encoder(self, characters: Sequence[str]) -> Callable[[str], list[int]]:

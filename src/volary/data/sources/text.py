@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from volary.data.formats.bpe import ACCEPTED, Bpe
-from volary.data.formats.symbols import decoder_of, encoder_of, lines_to_continue
+from volary.data.formats.symbols import decoder_of, encoder_of
 from volary.data.formats.text_file import not_utf8, read_text, text_file
 from volary.data.samples import BOTH
 from volary.data.storage.place import located
@@ -85,6 +85,8 @@ class Text:
 
     def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
         """The lines of a text file, each of which is continued."""
+        from volary.data.unlabelled.lines_to_continue import lines_to_continue
+
         return lines_to_continue(self, given, known, _ACCEPTED)
 
     def encoder(self, characters: Sequence[str]) -> Callable[[str], list[int]]:

@@ -236,9 +236,7 @@ def of_session(session: Session) -> Iterator[Need]:
             "schedule=step"
         )
     if session.evaluate.text.prompt and not hasattr(data.source, "decoder"):
-        raise SettingError(
-            "evaluate.text.prompt is given, and data.source is no text; accepted: data.source=text, or documents"
-        )
+        raise SettingError("evaluate.text.prompt is given, and data.source is no text; accepted: text or documents")
     if train.clip_norm is not None:
         yield Need("train.clip_norm", f"{train.clip_norm:g}", "gradient norm", "train.clip_value, or no clip_norm")
         if not session.strategy.consistency.has_common_step:
