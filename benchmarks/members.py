@@ -1,5 +1,5 @@
-"""How soon does synchronous training go on when a worker is killed, what does being able to cost, and what do shares of
-the batch gain that follow the speed of workers?
+"""How soon does synchronous training go on when a worker is killed, what does being able to cost, what do shares of the
+batch gain that follow the speed of workers, and what do members cost that come and go far from each other?
 
     python benchmarks/members.py [--quick] [--only NAME] [--json FILE]
     python benchmarks/members.py --schedules N [--seed FIRST] [--json FILE]
@@ -15,6 +15,11 @@ Four workers on this machine train two fully connected layers (137 thousand para
 - `balance`, `balance-bound`: workers whose forward takes 1 ms for each sample, and one of them 3 ms. Measured are
   samples per second once shares have followed, with `strategy.balance=auto`: against equal shares, and against what
   these speeds come to if nothing but forward took time. 3 pairs, --quick one.
+
+- `internet`: on four hosts of a lab (`volary lab`; needs root), with 50 ms between any two, 20 Mbit/s and 5 % of
+  packets lost, workers take 32 steps of their own between two means (`consistency: local`). Every 30 s a worker comes
+  and another one leaves. Measured are samples per second, against the same run whose workers stay. 1 pair of 240 s
+  each, --quick of 120 s. A forward waits 5 ms for each sample.
 
 With `--schedules N` it asks instead: do members that come and go at random break a promise? N runs of 10 strategies
 with `strategy.recover=memory` have workers join, leave, be killed and be stopped at random steps. Looked at is whether
@@ -39,6 +44,7 @@ from pathlib import Path
 
 from _in_lab import HERE
 from _member_schedules import play
+from _members_far import samples_per_s
 from _report import Options, Row, arguments, paired, report
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -60,12 +66,18 @@ run: {{name: it}}
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, ["recovery", "recovery-spare", "calm", "balance"], _own_options)
+    options = arguments(__doc__, ["recovery", "recovery-spare", "calm", "balance", "internet"], _own_options)
     if options.more.schedules:
         rows = [_of_schedules(range(options.more.seed, options.more.seed + options.more.schedules))]
         report(rows, options.json)
         sys.exit(rows[0].value > 0)
-    made = {"recovery": _recovery, "recovery-spare": _with_spare, "calm": _calm, "balance": _balance}
+    made = {
+        "recovery": _recovery,
+        "recovery-spare": _with_spare,
+        "calm": _calm,
+        "balance": _balance,
+        "internet": _internet,
+    }
     rows = [row for name, make in made.items() if options.wants(name) for row in make(options)]
     report(rows, options.json)
 
@@ -120,6 +132,13 @@ def _balance(options: Options) -> list[Row]:
         equal,
         Row("balance-bound", found.ours, "samples/s", "forward alone", bound, limit, "at least 0.9", "higher"),
     ]
+
+
+def _internet(options: Options) -> list[Row]:
+    window_s = 120.0 if options.quick else 240.0
+    calm = samples_per_s(window_s, changing=False)
+    found = samples_per_s(window_s, changing=True)
+    return [Row("internet", found, "samples/s", "workers stay", calm, found / calm, "at least 0.88", "higher")]
 
 
 def _samples_per_s(balance: str) -> float:

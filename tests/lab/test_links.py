@@ -137,3 +137,37 @@ def test_the_usual_flows_name_every_kind_of_link_and_its_limit():
     ]
     assert {limit for _, _, limit in usual_flows(LabTopology.of(3))} == {None}
     assert usual_flows(LabTopology.of(1)) == []
+
+
+FAR = """
+import socket, time
+beside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+took = []
+for turn in range(5):
+    began = time.monotonic()
+    try:
+        socket.create_connection(("h1", 9), 60)
+    except ConnectionRefusedError:
+        took.append(time.monotonic() - began)
+for packet in range(1000):
+    try:
+        beside.sendto(b"-", ("h1", 9))
+    except OSError:
+        pass
+    time.sleep(0.0005)
+try:
+    socket.create_connection(("h1", 9), 60)  # behind all of them
+except OSError:
+    pass
+print(min(took))
+"""
+
+
+def test_packets_between_hosts_that_are_far_take_their_time_and_a_share_of_them_is_lost(opened):
+    lab = opened(hosts=2, rate="20mbit", round_trip="80ms", loss="10%")
+    before = lab.counters(0), lab.counters(1)
+    least_s = float(lab.output(0, [sys.executable, "-c", FAR], timeout_s=300))
+    assert least_s >= 0.08
+    sent, came = lab.counters(0) - before[0], lab.counters(1) - before[1]
+    assert sent.sent_packets > 1000
+    assert 0.84 < came.received_packets / sent.sent_packets < 0.96  # 0.9, and six standard deviations

@@ -1,7 +1,10 @@
+import re
+
 import pytest
 
 from volary.errors import SettingError
 from volary.lab import Lab
+from volary.lab.network.distance import Distance
 from volary.lab.network.topology import LabTopology
 
 
@@ -39,3 +42,24 @@ def test_the_limit_between_two_hosts_is_the_slowest_link_on_the_way():
 def test_what_does_not_fit_together_is_refused_before_anything_is_made(settings, sentence):
     with pytest.raises(SettingError, match=sentence):
         Lab(**settings)
+
+
+@pytest.mark.parametrize(
+    ("round_trip", "loss", "told"),
+    [
+        ("50", None, "round trip is '50'; accepted: 0ms to 10s, as in 50ms"),
+        ("11s", None, "round trip is '11s'"),
+        ("-1ms", None, "round trip is '-1ms'"),
+        (None, "5", "loss is '5'; accepted: 0% and more, below 100%, as in 5%"),
+        (None, "100%", "loss is '100%'"),
+    ],
+)
+def test_a_distance_that_is_none_is_refused(round_trip, loss, told):
+    with pytest.raises(SettingError, match=re.escape(told)):
+        Distance.of(round_trip, loss)
+
+
+def test_a_distance_is_read_as_it_is_written():
+    assert Distance.of(None, None) is None
+    assert Distance.of("50ms", "5%") == Distance(0.05, 0.05)
+    assert Distance.of("0.5s", None) == Distance(0.5, 0.0)

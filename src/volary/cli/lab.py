@@ -37,6 +37,8 @@ _NOT_IN_A_LAB = {
 @click.option("--slow", multiple=True, metavar="HOST:RATE", help="Another rate for one host: 2:50mbit. Repeatable.")
 @click.option("--groups", default=1, show_default=True, help="How many switches the hosts are spread over.")
 @click.option("--trunk", help="Rate of the link between each switch and the core, both directions.")
+@click.option("--round-trip", metavar="TIME", help="Between any two hosts: 50ms.")
+@click.option("--loss", metavar="SHARE", help="Of packets on the way from one host to another: 5%.")
 @click.option(
     "--at",
     multiple=True,
@@ -55,6 +57,8 @@ def lab(
     slow: tuple[str, ...],
     groups: int,
     trunk: str | None,
+    round_trip: str | None,
+    loss: str | None,
     at: tuple[str, ...],
     timeout_s: float | None,
     log_dir: Path | None,
@@ -76,6 +80,8 @@ def lab(
         slow=dict(map(_slow, slow)),
         groups=groups,
         trunk=trunk,
+        round_trip=round_trip,
+        loss=loss,
     )
     Timeline(at, made.topology)
     verb = _training_verb(command)

@@ -15,6 +15,7 @@ from volary.lab.board import meeting
 from volary.lab.errors import LabError
 from volary.lab.jobs import Job
 from volary.lab.needs import needs_user_namespace
+from volary.lab.network.distance import Distance
 from volary.lab.network.links import Counters, LabLinks
 from volary.lab.network.namespaces import Namespaces
 from volary.lab.network.rates import parse
@@ -44,7 +45,8 @@ class Lab:
 
     rate: of each host's link, in both directions, as in "100mbit" (None: no limit). rates: one per host instead. slow:
     other rates for some hosts. groups: switches that the hosts are spread over, in equal blocks; trunk: the rate from
-    each to the core. Raises SettingError if these do not fit; entering raises LabError where there cannot be a lab.
+    each to the core. round_trip: between any two hosts, as in "50ms". loss: of packets on that way, as in "5%".
+    Raises SettingError if these do not fit; entering raises LabError where there cannot be a lab.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Lab:
         slow: Mapping[int, Rate] | None = None,
         groups: int = 1,
         trunk: Rate = None,
+        round_trip: str | None = None,
+        loss: str | None = None,
     ) -> None:
-        self.topology = LabTopology.of(hosts, rate, rates, slow, groups, trunk)
+        self.topology = LabTopology.of(hosts, rate, rates, slow, groups, trunk, Distance.of(round_trip, loss))
         self._leash: ParentPipe | None = None
         self._spaces: list[Namespaces] = []  # all, in the order in which they were made
         self._hosts: list[Namespaces] = []
@@ -207,7 +211,7 @@ class Lab:
         known = "".join(["127.0.0.1 localhost\n", *names])
         for host in range(self.topology.hosts):
             self._hosts.append(self._space(_HOST_KINDS, _HOST_SETUP, (self.topology.name(host), known), outer))
-        self._made = LabLinks(self.topology, switch, self._hosts)
+        self._made = LabLinks(self.topology, switch, self._hosts, self._leash)
 
     def _space(
         self, kinds: Sequence[str], setup: str = "", arguments: Sequence[str] = (), outer: Namespaces | None = None

@@ -6,20 +6,24 @@ direction has the rate to itself. Trunks likewise.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from volary.lab.errors import LabError
 from volary.lab.network import rates
+from volary.lab.network.distance import Distance
 from volary.lab.network.namespaces import Namespaces
 from volary.lab.network.topology import LabTopology
+from volary.lab.parent_pipe import ParentPipe
 
 HOST_DEVICE = "eth0"
 _MTU = 1500
 _CONGESTION = (
     "congctl cubic"  # chosen by route: the machine's default may be another, and not all may be set in a namespace
 )
+_WIRE = [sys.executable, "-I", "-S", str(Path(__file__).with_name("wire.py"))]
 _BRIDGE = f"mtu {_MTU} type bridge forward_delay 0 mcast_snooping 0"
 
 
@@ -45,9 +49,15 @@ class Counters:
 class LabLinks:
     """Makes the links of a topology, and changes them. Raises LabError where the kernel or a tool refuses."""
 
-    def __init__(self, topology: LabTopology, switch: Namespaces, hosts: Sequence[Namespaces]) -> None:
+    def __init__(
+        self, topology: LabTopology, switch: Namespaces, hosts: Sequence[Namespaces], leash: ParentPipe
+    ) -> None:
         self._topology, self._switch, self._hosts = topology, switch, hosts
-        switch.batch("ip", [*_switches(topology), *(_cable(topology, i, host.pid) for i, host in enumerate(hosts))])
+        switch.batch("ip", _switches(topology))
+        for number, host in enumerate(hosts):
+            if topology.distance:
+                switch.carry_on([*_WIRE, *_ends(topology, number), *map(str, _way(topology.distance))], leash)
+            switch.batch("ip", _cable(topology, number, host.pid))
         for number, host in enumerate(hosts):
             host.batch("ip", _address(topology, number))
             self.set_rate(number, topology.rates[number])
@@ -93,9 +103,21 @@ def _switches(topology: LabTopology) -> list[str]:
     return lines
 
 
-def _cable(topology: LabTopology, host: int, pid: int) -> str:
-    name, switch = topology.name(host), f"switch{topology.group(host)}"
-    return f"link add {name} mtu {_MTU} master {switch} up type veth peer name {HOST_DEVICE} mtu {_MTU} netns {pid}"
+def _cable(topology: LabTopology, host: int, pid: int) -> list[str]:
+    name, far = _ends(topology, host)
+    there, switch = f"name {HOST_DEVICE} netns {pid}", f"switch{topology.group(host)}"
+    made = [f"link add {name} mtu {_MTU} type veth peer name {far} mtu {_MTU}"] if topology.distance is None else []
+    return [*made, f"link set {far} {there}", f"link set {name} mtu {_MTU} master {switch} up"]
+
+
+def _ends(topology: LabTopology, host: int) -> tuple[str, str]:
+    """The names of a cable's ends, before one of them is the host's."""
+    return topology.name(host), f"far{host}"
+
+
+def _way(distance: Distance) -> tuple[float, float]:
+    """Seconds and loss on the way out of a host: what comes to it has been out of another."""
+    return distance.round_trip_s / 2, distance.loss
 
 
 def _address(topology: LabTopology, host: int) -> list[str]:

@@ -56,6 +56,7 @@ class Namespaces:
             text=True,
             start_new_session=True,  # Ctrl-C in the terminal is for the lab to answer
         )
+        self._programs: list[subprocess.Popen[str]] = []
         self._kinds: tuple[str, ...] = (*(outer._kinds if outer else ()), *kinds)
         self._await_ready()
 
@@ -90,6 +91,23 @@ class Namespaces:
                 f"the lab's links cannot be made or changed: {tool}: {_at_fault(done.stderr, lines)}; {needs.KERNEL}"
             )
 
+    def carry_on(self, argv: Sequence[str], leash: ParentPipe) -> None:
+        """Run a program in here that prints "ready" once it is, until the leash is let go. Raises LabError."""
+        program = subprocess.Popen(
+            self.command(argv),
+            stdin=leash.held,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=needs.environment(),
+            text=True,
+            start_new_session=True,
+        )
+        self._programs.append(program)
+        assert program.stdout is not None and program.stderr is not None
+        if program.stdout.readline() != "ready\n":
+            reason = (program.stderr.read().strip().splitlines() or ["no reason given"])[-1]
+            raise LabError(f"the lab's long links cannot be made: {reason}; they need /dev/net/tun")
+
     def close(self) -> None:
         """Wait until nothing in here lives, once the leash is let go; after CLOSE_S it is killed."""
         try:
@@ -100,6 +118,9 @@ class Namespaces:
         finally:
             assert self._holder.stdout is not None
             self._holder.stdout.close()
+            for program in self._programs:
+                with program:  # closes its pipes, and waits
+                    program.kill()
 
     def _await_ready(self) -> None:
         assert self._holder.stdout is not None

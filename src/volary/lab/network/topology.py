@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from volary.errors import SettingError
 from volary.lab.network import rates
+from volary.lab.network.distance import Distance
 
 MOST_HOSTS = 200
 _SUBNET = "10.91.0"
@@ -21,12 +22,13 @@ Rate = str | float | None
 class LabTopology:
     """rates: of each host's link, and trunk: of each group's, in bits per second, both directions; None: no limit.
 
-    groups: switches; hosts are spread over them in equal blocks, in order.
+    groups: switches; hosts are spread over them in equal blocks, in order. distance: between any two hosts; None: none.
     """
 
     rates: tuple[int | None, ...]
     groups: int = 1
     trunk: int | None = None
+    distance: Distance | None = None
 
     def __post_init__(self) -> None:
         hosts = len(self.rates)
@@ -50,6 +52,7 @@ class LabTopology:
         slow: Mapping[int, Rate] | None = None,
         groups: int = 1,
         trunk: Rate = None,
+        distance: Distance | None = None,
     ) -> LabTopology:
         """Rates as in "1gbit". each: one per host instead of `rate`. slow: other rates for some hosts.
 
@@ -64,7 +67,7 @@ class LabTopology:
             if not 0 <= host < hosts:
                 raise SettingError(f"slow names host {host}; accepted: 0 to {hosts - 1}")
             found[host] = rates.parse(one)
-        return cls(tuple(found), groups, rates.parse(trunk))
+        return cls(tuple(found), groups, rates.parse(trunk), distance)
 
     @property
     def hosts(self) -> int:
