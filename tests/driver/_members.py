@@ -11,6 +11,7 @@ from volary.driver.attempt.members import TrainingMembers
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.servers.joining import JoinService
 from volary.driver.watching.failure_detector import FailureDetector, Rules
+from volary.run.control.requests import LeaveRun
 from volary.run.database.journal import Journal
 from volary.run.launch.members import GroupMembers
 from volary.run.verdict import Verdict
@@ -131,7 +132,7 @@ class World:
         """A worker is asked to leave; those that cannot are refused."""
         if not self.members.why_not_leave(rank):
             self.asked.add(rank)
-        self._deliver(self.hub.leave(rank))
+        self._deliver(self.hub.leave(LeaveRun(rank)))
 
     def interrupted(self, worker: Worker) -> None:
         """A worker that has joined is asked to leave where it runs, as by Ctrl-C."""

@@ -224,6 +224,30 @@ def test_over_servers_a_worker_leaves_as_well(launch):
 
 
 @pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("served", [False, True], ids=["all-reduce", "servers"])
+def test_a_worker_that_hangs_is_expelled_and_the_others_go_on_without_it(launch, served):
+    how = {"consistency": "async", "exchange": "{name: server, servers: 1}"} if served else {}
+    text = session(workers=3, pace_s=0.01, suspect_after_s=300, give_up_after_s=600, **how)
+    run = launch("train", text, *([] if served else [MEMORY]))
+    run.wait_for_step(5)
+    pid = run.pid(rank=1)
+    run.kill(rank=1, number=signal.SIGSTOP)
+    with running(*VOLARY, "leave", "it", "1", "--now") as leaving:
+        said = leaving.ended()
+    (lost,) = events(run.directory, "lost")
+    assert (said.status, said.out) == (0, f"rank 1 was expelled from it at step {lost.step}\n"), said.err + run.text()
+    assert (lost.rank, lost.data["reason"]) == (1, "was expelled by volary leave --now")
+    at = last_step(run.directory)
+    run.wait_until(lambda: last_step(run.directory) > at + 10)
+    run.wait_until(lambda: not Path("/proc", str(pid)).exists())
+    with running(*VOLARY, "leave", "it", "1", "--now") as again:
+        said = again.ended()
+    assert said.status == 2 and "asked to expel rank 1, which cannot be done: rank 1 does not train" in said.err
+    run.process.send_signal(signal.SIGINT)
+    assert run.ended().status == 130
+
+
+@pytest.mark.slow  # trains for seconds
 def test_a_run_of_one_to_two_workers_takes_no_third_and_does_not_end_by_a_leave(launch):
     run = launch("train", session(workers=1, pace_s=0.01), MEMORY, "strategy.workers=1..2")
     run.wait_for_step(20)

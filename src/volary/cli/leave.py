@@ -18,15 +18,19 @@ if TYPE_CHECKING:
 @click.command()
 @arguments.run
 @click.argument("rank", type=click.IntRange(0))
-def leave(run: RunDirectory, rank: int) -> None:
+@click.option("--now", is_flag=True, help="Expel it, whatever it does; the others go on as without a lost worker.")
+def leave(run: RunDirectory, rank: int, now: bool) -> None:
     """Let the worker RANK of RUN leave after the step that it is doing; the others go on. Waits for that."""
     from volary.monitor.watching import wait_for
     from volary.run.control.requests import LeaveRun
 
     def answers(event: Event) -> bool:
-        return event.rank == rank and (event.kind != "warning" or "asked to let" in event.data.get("text", ""))
+        return event.rank == rank and (event.kind != "warning" or "asked to " in event.data.get("text", ""))
 
-    event = wait_for(run, LeaveRun(rank), ("left", "lost", "warning"), answers)
+    event = wait_for(run, LeaveRun(rank, now), ("left", "lost", "warning"), answers)
+    if now and event.kind == "lost":
+        say(f"rank {rank} was expelled from {run.name} at step {event.step}")
+        return
     if event.kind != "left":
         raise RunError(str(event.data.get("text") or f"rank {rank} {event.data.get('reason', 'is lost')}"))
     say(f"rank {rank} left {run.name} after step {event.step}")

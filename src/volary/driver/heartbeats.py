@@ -21,12 +21,14 @@ from volary.driver.watching.failure_detector import FailureDetector, LostWorker,
 from volary.driver.watching.stacks import place
 from volary.driver.watching.stragglers import Stragglers
 from volary.driver.watching.worker_status import STARTING
+from volary.run.control.requests import LeaveRun
 from volary.run.database.journal import Journal
 from volary.run.database.network import LayerGraph
 from volary.run.verdict import ENDED_WELL
 
 _Event = tuple[str, int | None, int | None, dict[str, Any]]  # its kind, of which rank and step, more of it
 _log = logging.getLogger(__name__)
+EXPELLED = "was expelled by volary leave --now"
 
 
 class Hello(msgspec.Struct):
@@ -80,15 +82,17 @@ class HeartbeatService:
         self._requests.append(request)
         return self.notify({"requests": self._requests})
 
-    def leave(self, rank: int) -> Iterator[tuple[int, Any]]:
-        """Let the worker of a rank leave, and the run go on; why that cannot be is a warning of the run."""
-        asked = f"let rank {rank} leave"
-        if why := self._why_not_leave(rank):
-            text = f"asked to {asked}, which cannot be done: {why}"
+    def leave(self, request: LeaveRun) -> Iterator[tuple[int, Any]]:
+        """Let a worker leave, or expel it, and the run go on; why that cannot be is a warning of the run."""
+        rank, leaves = request.rank, self._members is not None and request.rank in self._members.leaving
+        if why := "" if request.now and leaves else self._why_not_leave(rank):
+            text = f"asked to {request.words}, which cannot be done: {why}"
             self._events([("warning", rank, None, {"text": text})])
             return
-        self._events([("asked", None, self.watch.workers[rank].step, {"what": asked})])
-        if self._members is None:
+        self._events([("asked", None, self.watch.workers[rank].step, {"what": request.words})])
+        if request.now:
+            yield from self.fell({rank: EXPELLED})
+        elif self._members is None:
             yield self.watch.workers[rank].peer or 0, {"finish": True}
         else:
             self._members.leave(rank)

@@ -89,7 +89,7 @@ class AttemptServices:
         """Write down what the run has been asked to do, and pass it on. reached: gives the newest step of a worker."""
         for request in take(self._directory, self._journal.attempt):
             if isinstance(request, LeaveRun):
-                self._server.call_soon(partial(self._hub.leave, request.rank))
+                self._server.call_soon(partial(self._hub.leave, request))
             elif written_down(self._directory, request, self._journal, reached()):
                 self._server.call_soon(partial(pass_on, request, self._hub, self._keepers))
 

@@ -40,13 +40,14 @@ class ChangeRate(msgspec.Struct, frozen=True, tag="rate", forbid_unknown_fields=
 
 
 class LeaveRun(msgspec.Struct, frozen=True, tag="leave", forbid_unknown_fields=True):
-    """Let the worker of this rank leave, and the others go on; for the driver alone."""
+    """Let the worker of this rank leave, and the others go on; for the driver alone. now: it is expelled, as it is."""
 
     rank: Annotated[int, msgspec.Meta(ge=0)]
+    now: bool = False
 
     @property
     def words(self) -> str:
-        return f"let rank {self.rank} leave"
+        return f"expel rank {self.rank}" if self.now else f"let rank {self.rank} leave"
 
 
 class ChangeMembers(msgspec.Struct, frozen=True, tag="members", forbid_unknown_fields=True):
