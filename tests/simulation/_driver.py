@@ -16,7 +16,6 @@ from volary.comm.control.service import CLOSE, Replies, Service
 from volary.driver.heartbeats import HeartbeatService
 from volary.server.protocol.to_members import Close, Dropped, Keep, Learn, Welcome
 from volary.server.protocol.updates import Contribution
-from volary.server.roster.roster import Roster
 
 TICK_S = 0.1
 
@@ -40,9 +39,11 @@ class Driver:
     """Carries messages to and from roster and watch, as `volary.comm.control.server.KeyedServer` does.
 
     finished: by rank of all workers that are here, the first clock that the roster has not heard to be finished.
+    each: ranks of a replica, all of which hear what is said to it.
     """
 
-    def __init__(self, world: World, history: History) -> None:
+    def __init__(self, world: World, history: History, each: int = 1) -> None:
+        self._each, self._others = each, set[int]()  # connections of ranks that are not the first of their replica
         self.process = Process(world, "driver")
         self.finished: dict[int, int] = {}
         self._world, self._history = world, history
@@ -51,7 +52,7 @@ class Driver:
         self._ranks: dict[int, int] = {}
         self._outbox: deque[tuple[int, Any]] = deque()
 
-    def begin(self, roster: Roster, pulse: HeartbeatService) -> None:
+    def begin(self, roster: Service, pulse: HeartbeatService) -> None:
         """Serve."""
         self._services = [roster, pulse]
         self._tick()
@@ -77,7 +78,10 @@ class Driver:
         peer = len(self._ports) + 1
         self._ports[peer] = port
         port.received, port.closed = partial(self._hear, peer, service), partial(self._gone, peer, service)
-        self.say(service.opened(peer, msgspec.msgpack.decode(data), self._world.now))
+        hello = msgspec.msgpack.decode(data)
+        if hello.get("rank", 0) % self._each:
+            self._others.add(peer)
+        self.say(service.opened(peer, hello, self._world.now))
 
     def _hear(self, peer: int, service: Service, data: bytes) -> None:
         message = msgspec.msgpack.decode(data)
@@ -100,6 +104,8 @@ class Driver:
         match message:
             case Welcome(rank=rank):
                 self._ranks[peer], self.finished[rank] = rank, self._history.newest
+            case Learn() | Dropped() if peer in self._others:
+                pass
             case Learn(clock=clock, portions=portions):
                 contribution = Contribution(self._ranks[peer], clock)
                 assert contribution not in history.learnt, "a clock is given twice"

@@ -123,12 +123,12 @@ class Faults:
 
     def _pause_worker(self, for_s: float) -> None:
         worker = self._random.choice(list(self._run.workers.values()))
-        worker.process.pause(min(for_s, BORNE_S) if worker.rank == self._run.survivor else for_s)
+        worker.process.pause(min(for_s, BORNE_S) if worker.replica == self._run.survivor else for_s)
 
     def _kill_worker(self) -> None:
-        rank = self._random.choice(list(self._run.workers))
-        if rank != self._run.survivor:
-            self._run.kill(rank)
+        worker = self._random.choice(list(self._run.workers.values()))
+        if worker.replica != self._run.survivor:
+            self._run.kill(worker.rank)
 
     def _kill_all_but_one(self) -> None:
         before, survivor = list(self._run.workers), self._run.join()
@@ -138,6 +138,6 @@ class Faults:
                 self._run.kill(rank)
 
     def _leave(self) -> None:
-        rank = self._random.choice(list(self._run.workers))
-        if rank != self._run.survivor:
-            self._run.workers[rank].leave()
+        worker = self._random.choice(list(self._run.workers.values()))
+        if worker.replica != self._run.survivor:
+            worker.leave()

@@ -120,8 +120,23 @@ def portions(random: Random) -> tuple[Case, Keeps]:
     return Case(model=model, befall=_deadly, replicas=random.choice((1, 2)), **_clips(random, 0.25)), keeps
 
 
+def cut(random: Random) -> tuple[Case, Keeps]:
+    """Replicas that two or three ranks hold, under the models that they can have: all may happen, but that any join."""
+    staleness = random.randrange(3)
+    model = random.choice((Bsp(), Ssp(staleness=staleness), Async(push_every=random.randint(1, 2))))
+    befall = _part_by_part if model.elastic else _troubled
+    case = Case(model=model, befall=befall, replicas=random.choice((1, 2)), each=random.choice((2, 3)))
+
+    def keeps(run: Run) -> None:
+        if isinstance(model, Bsp | Ssp):
+            promise.reads_see(run.history, 0 if isinstance(model, Bsp) else staleness)
+        promise.replicas_are_whole(run.workers.values())
+
+    return case, keeps
+
+
 MODELS = {"bsp": bsp, "local": local, "backup": backup, "ssp": ssp, "async": asynchronous, "elastic": elastic}
-MODELS |= {"portions": portions, "hogwild": hogwild}
+MODELS |= {"portions": portions, "hogwild": hogwild, "cut": cut}
 
 
 def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | None = None) -> None:
@@ -182,6 +197,13 @@ def _troubled(faults: Faults) -> None:
     faults.pauses_at_the_end(2, 0.3, BORNE_S)
     if faults.replicated:
         faults.a_server_dies()
+
+
+def _part_by_part(faults: Faults) -> None:
+    _troubled(faults)
+    faults.pauses(1, 3.0)
+    faults.workers_die(2)
+    faults.workers_leave(2)
 
 
 def _deadly(faults: Faults) -> None:

@@ -9,8 +9,10 @@ from math import isclose
 
 from simulation._history import History, Value
 from simulation._server import slice_norm
+from simulation._worker import Worker
 from volary.consistency._base import Consistency
 from volary.server.protocol.norms import ClipNorm, combined
+from volary.server.protocol.to_members import LEFT
 from volary.server.protocol.updates import Contribution
 
 
@@ -221,3 +223,13 @@ def clipped_by_the_norm_of_all(
         for one in closing.contributions if told else ():
             answered = one.worker not in history.stayed or isclose(history.norms.get(one, 0.0), norms[closing.number])
             _keep(answered, f"{one} is told the norm {history.norms.get(one)}, not {norms[closing.number]}")
+
+
+def replicas_are_whole(workers: Iterable[Worker]) -> None:
+    """The ranks that hold a replica stay or go together, but for those that are killed."""
+    outcomes: dict[int, set[str]] = {}
+    for worker in workers:
+        outcomes.setdefault(worker.replica, set()).update([worker.outcome] if worker.process.up else [])
+    for replica, found in outcomes.items():
+        kinds = {"stayed" if one in ("finished", "stopped") else one if one == LEFT else "lost" for one in found}
+        _keep(len(kinds) < 2, f"the ranks of replica {replica} ended as {sorted(found)}")

@@ -12,6 +12,7 @@ from simulation._history import History, Saved
 from simulation._keeping import Checkpoints
 from simulation._network import Network
 from simulation._server import Disk, Server
+from simulation._together import Together
 from simulation._worker import Habits, Worker
 from simulation._world import World
 from volary.driver.heartbeats import HeartbeatService
@@ -20,6 +21,7 @@ from volary.server.client.client import Client
 from volary.server.protocol.hello import WorkerHello
 from volary.server.protocol.norms import ClipNorm
 from volary.server.protocol.slices import Slice
+from volary.server.roster.replica_ranks import ReplicaRanks
 from volary.server.roster.roster import LEAVE_S, Roster
 from volary.server.roster.settings import RosterSettings
 from volary.server.shards.shard import Shard
@@ -40,8 +42,8 @@ class Case:
     """A simulated run. model: a consistency plug-in. befall: what happens to the run besides its work.
 
     workers, sizes (samples of an epoch and of a batch): None: the seed's choice, like others. compute_s: of forward and
-    of backward. watch, roster, client, shard, residuals: or broken ones. clip: what updates are clipped by, as the
-    session says, or where `loops_clip` the workers.
+    of backward. watch, roster, client, shard, residuals, members: or broken ones. clip: what updates are clipped by, as
+    the session says, or where `loops_clip` the workers. each: ranks that hold a replica, of which there are `workers`.
     """
 
     model: Any
@@ -59,10 +61,12 @@ class Case:
     shard: type[Shard] = Shard
     clip: ClipNorm | None = None
     loops_clip: bool = False
+    each: int = 1
+    members: Callable[[Roster, int], ReplicaRanks] = ReplicaRanks
 
 
 class Run:
-    """A run of `case`, of which the seed decides all else. survivor: the worker that nothing kills.
+    """A run of `case`, of which the seed decides all else. survivor: the worker, or replica, that nothing kills.
 
     before, resumed: a run of the same case that has ended, and the checkpoint of it that this one goes on from.
     """
@@ -98,7 +102,7 @@ class Run:
             self.history.first = resumed.state["closings"]
             self.history.began = resumed.values[0]
             self.disk |= {(resumed.step, number): value for number, value in resumed.values.items()}
-        self.driver = Driver(self.world, self.history)
+        self.driver = Driver(self.world, self.history, case.each)
         evaluate_every, checkpoint_every = (self.world.random.choice((1, 2, 5)) for _ in range(2))
         terms = RosterSettings(
             workers=self.workers_count,
@@ -111,20 +115,23 @@ class Run:
             checkpoint_every=lambda per_epoch: checkpoint_every,
             write_every=lambda per_epoch: checkpoint_every + 1,
             clip_norm=case.clip.most if case.clip and not case.loops_clip else None,
+            each=case.each,
         )
         restored = (resumed.step, resumed.state) if resumed else None
         keeping = Checkpoints(self.history, self.disk)
         self.roster = case.roster(terms, case.model, keeping, self.history.said, restored)
-        self.watch = case.watch(self.workers_count, RULES, self.world.now)
-        without = self.roster.lost if case.model.elastic else None
-        self.pulse = HeartbeatService(self.watch, NoJournal(), without, self.roster.left)
+        self.members = self.roster if case.each == 1 else case.members(self.roster, case.each)
+        self.watch = case.watch(self.workers_count * case.each, RULES, self.world.now)
+        without = self.members.lost if case.model.elastic else None
+        self.pulse = HeartbeatService(self.watch, NoJournal(), without, self.members.left)
         self._seen = self.world.random.random() < 0.7  # whether workers are on the driver's machine
         self._over_at = 0.0
-        self.driver.begin(self.roster, self.pulse)
+        self.driver.begin(self.members, self.pulse)
         self._look()
+        residuals = self.world.random.random() < 0.6
         self.habits = Habits(
             slices=self.slices,
-            hello=WorkerHello(0, {}, self.samples, 5, "loss", False, residuals=self.world.random.random() < 0.6),
+            hello=WorkerHello(0, {}, self.samples, 5, "loss", False, residuals=residuals and case.each == 1),
             fetch_every=getattr(case.model, "fetch_every", 1),
             asks_ahead=case.model.asks_ahead,
             share_not_finite=case.share_not_finite,
@@ -135,7 +142,8 @@ class Run:
         )
         self.servers = {number: self._server(number) for number in range(self.servers_count)}
         self.workers: dict[int, Worker] = {}
-        for _ in range(self.workers_count):
+        self._replicas: dict[int, Together] = {}
+        for _ in range(self.workers_count * case.each):
             self._come(self._worker())
         slow = self.world.random.choice(list(self.workers.values()))
         slow.slow = self.world.random.choice((1.0, 4.0))
@@ -153,14 +161,15 @@ class Run:
 
     def _worker(self) -> Worker:
         rank = len(self.workers)
-        worker = Worker(self.network, rank, self.habits, self.servers, self.history)
+        together = self._replicas.setdefault(rank // self.case.each, Together(self.case.each))
+        worker = Worker(self.network, rank, self.habits, self.servers, self.history, together)
         worker.standing = lambda: (self.history.newest, min(self.driver.finished.values(), default=0))
         self.workers[rank] = worker
         return worker
 
     def _come(self, worker: Worker) -> None:
         self.driver.accept(worker.beat(self.driver.process), self.pulse)
-        self.driver.accept(worker.begin(self.driver.process), self.roster)
+        self.driver.accept(worker.begin(self.driver.process), self.members)
 
     def kill(self, rank: int) -> None:
         """A worker is killed; whoever has started it sees that a little later."""
@@ -180,7 +189,7 @@ class Run:
 
     def stop(self) -> None:
         """Somebody asks the run to end."""
-        self.driver.say(self.roster.finish(self.world.now))
+        self.driver.say(self.members.finish(self.world.now))
 
     def play(self) -> History:
         """Let it run to its end. Raises AssertionError if it has none."""
@@ -188,9 +197,8 @@ class Run:
         assert over, f"the run does not end: {self._standing()}"
         late_s = self.world.now - self._over_at if self._over_at else 0.0
         assert late_s <= MOST_S, f"the run ends {late_s:.1f} s after its last update is saved"
-        self.history.stayed = {
-            rank for rank, worker in self.workers.items() if worker.outcome in ("finished", "stopped")
-        }
+        gone = {one.replica for one in self.workers.values() if one.outcome not in ("finished", "stopped")}
+        self.history.stayed = {one.replica for one in self.workers.values()} - gone
         return self.history
 
     def final(self) -> list[dict[int, Any]]:
@@ -201,8 +209,8 @@ class Run:
         copies = self.case.replicas
         kept = {(number - copy) % self.servers_count for copy in range(copies)}
         shards = {one.number: one.shard for one in self.slices if one.shard in kept}
-        server = Server(self.network, number, shards, self.disk, self.case.shard)
-        self.driver.accept(server.begin(self.driver.process), self.roster)
+        server = Server(self.network, number, shards, self.disk, self.case.shard, self.case.each)
+        self.driver.accept(server.begin(self.driver.process), self.members)
         return server
 
     @property

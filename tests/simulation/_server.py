@@ -53,13 +53,19 @@ class Server:
     """Server `number`. shards: by slice that it keeps, its shard. values: by slice, once it is welcomed."""
 
     def __init__(
-        self, network: Network, number: int, shards: Mapping[int, int], disk: Disk, kind: type[Shard] = Shard
+        self,
+        network: Network,
+        number: int,
+        shards: Mapping[int, int],
+        disk: Disk,
+        kind: type[Shard] = Shard,
+        each: int = 1,
     ) -> None:
         self.process = Process(network.world, f"server {number}")
         self.number, self.outcome = number, ""
         self.values: dict[int, Value] = {}
         self._world, self._network = network.world, network
-        self._shards, self._disk, self._kind = shards, disk, kind
+        self._shards, self._disk, self._kind, self._each = shards, disk, kind, each
         self._roster: Port
         self._shard: Shard
         self._held: dict[tuple[int, Contribution], Value] = {}
@@ -171,7 +177,8 @@ class Server:
     def _hear(self, message: ToMember) -> None:
         match message:
             case ServerWelcome(restore=step, applied=applied):
-                self._shard = self._kind(dict.fromkeys(self._shards, VALUE_BYTES), applied, None, self._shards)
+                sizes = dict.fromkeys(self._shards, VALUE_BYTES)
+                self._shard = self._kind(sizes, applied, None, self._shards, self._each)
                 self.values = {number: () if step is None else self._disk[step, number] for number in self._shards}
                 self._beat()
             case Close(closing=closing):

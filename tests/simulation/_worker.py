@@ -13,6 +13,7 @@ from simulation._history import History, Read, Value, Wait
 from simulation._network import Network, Port
 from simulation._processes import Process
 from simulation._server import BEAT_S, SAVE_S, VALUE_BYTES, Server
+from simulation._together import Together
 from volary.driver.watching.worker_status import WorkerBeat
 from volary.run.verdict import Verdict
 from volary.server.client.client import Action, Client, HeldAll, Installed, RequestRefused, SendToServer
@@ -22,6 +23,7 @@ from volary.server.protocol.hello import WorkerHello
 from volary.server.protocol.norms import ClipNorm
 from volary.server.protocol.slices import Slice
 from volary.server.protocol.to_members import (
+    LEFT,
     Clipped,
     End,
     EvaluatePiece,
@@ -43,6 +45,7 @@ ALL_USED = 2**64 - 1
 _FROM_ROSTER = msgspec.msgpack.Decoder(ToMember)
 
 Task: TypeAlias = Learn | EvaluatePiece | Figure
+FOR_ALL = (Ask, Computed, Evaluated, Figures)  # what the first rank of a replica says for all who hold it
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,24 @@ class Habits:
 
 
 class Worker:
-    """One worker of a run, `slow` times slower than others. servers: all that there are, by number."""
+    """One worker of a run, `slow` times slower than others. servers: all that there are, by number.
 
-    def __init__(self, network: Network, rank: int, habits: Habits, servers: dict[int, Server], history: History):
+    together: its replica's ranks, of which each exchanges slices of its own.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rank: int,
+        habits: Habits,
+        servers: dict[int, Server],
+        history: History,
+        together: Together,
+    ):
         self.process = Process(network.world, f"worker {rank}")
+        self.replica, place = divmod(rank, together.each)
+        self._together, self._leads = together, place == 0
+        self._slices = [one for one in habits.slices if one.number % together.each == place]
         self.rank, self.outcome, self.slow = rank, "", 1.0
         self.begun = False
         self.standing: Callable[[], tuple[int, int]]
@@ -79,7 +96,7 @@ class Worker:
         self._view = View(number=-1, shards=[], addresses={})
         self.ports: dict[int, Port] = {}
         self._tasks: list[Task] = []
-        self._busy = self._leaving = False
+        self._busy = self._leaving = self._measuring = False
         self._waits_for = -1  # the clock at which a wait has been told
         self._came: dict[int, tuple[int, Value]] = {}  # by slice, what is to be used next
         self._used: dict[int, tuple[int, Value]] = {}  # by slice, what is used
@@ -132,8 +149,8 @@ class Worker:
 
     def _hear(self, message: ToMember) -> None:
         match message:
-            case Welcome(rank=rank):
-                self._client = self._habits.client(self._habits.slices, rank)
+            case Welcome():
+                self._client = self._habits.client(self._slices, self.rank)
                 self._pull(0)
                 self._say(Ask())
             case View():
@@ -145,7 +162,7 @@ class Worker:
             case Release(snapshot=snapshot):
                 self._residuals.release(snapshot)
             case Clipped(clock=clock, norm=norm):
-                self._history.norms[Contribution(self.rank, clock)] = norm
+                self._history.norms[Contribution(self.replica, clock)] = norm
             case Learn() | EvaluatePiece() | Figure():
                 if isinstance(message, Learn):
                     self._residuals.settle(message.settled)
@@ -177,7 +194,7 @@ class Worker:
             case EvaluatePiece(snapshot=snapshot):
                 self._busy = True
                 self._snapshot = {}
-                for one in self._habits.slices:
+                for one in self._slices:
                     self._do(self._client.pull(one.number, 0, snapshot))
             case Figure(snapshot=snapshot, totals=totals, samples=samples):
                 self._tasks.pop(0)
@@ -189,30 +206,33 @@ class Worker:
     # Learning
 
     def _may_begin(self, clock: int, oldest: int) -> bool:
-        if all(self._client.version(one.number) >= oldest for one in self._habits.slices):
+        if all(self._client.version(one.number) >= oldest for one in self._slices):
             return True
         if self._waits_for < clock:
             self._waits_for = clock
             self._pull(oldest)
-            self._history.waits.append(Wait(self.rank, clock, oldest, *self.standing()))
+            self._history.waits.append(Wait(self.replica, clock, oldest, *self.standing()))
         return False
 
     def _begin(self, learn: Learn) -> None:
         self._used.update(self._came)
         self._came.clear()
-        self._history.reads.append(Read(self.rank, learn.clock, dict(self._used)))
+        self._history.reads.append(Read(self.replica, learn.clock, dict(self._used)))
         self._say(Ask())
         if not any(portion.end > portion.start for portion in learn.portions):
             self._say(Done(clock=learn.clock))
             self._finish(learn)
             return
         self._busy = True
+        self._together.meet(("learn", learn.clock), self.rank, partial(self.process.do, self._forward, learn))
+
+    def _forward(self, learn: Learn) -> None:
         self.process.after(self._compute_s(), self._forward_is_over, learn)
 
     def _forward_is_over(self, learn: Learn) -> None:
         finite = self._world.random.random() >= self._habits.share_not_finite
         if not finite:
-            self._history.not_finite.add(Contribution(self.rank, learn.clock))
+            self._history.not_finite.add(Contribution(self.replica, learn.clock))
         self._say(Computed(clock=learn.clock, loss=1.0, finite=finite, waits=self._habits.clip is not None))
         if self._habits.asks_ahead:
             self._pull(0)
@@ -228,10 +248,10 @@ class Worker:
         learn, self._ready = self._ready, None
         assert learn is not None
         self._pushed = learn.clock
-        self._memory = (Contribution(self.rank, learn.clock),)
+        self._memory = (Contribution(self.replica, learn.clock),)
         self._residuals.begin(learn.clock)
         self._history.encoded[self.rank] = self._history.encoded.get(self.rank, ()) + self._memory
-        for one in self._world.random.sample(self._habits.slices, len(self._habits.slices)):
+        for one in self._world.random.sample(self._slices, len(self._slices)):
             version = self._used[one.number][0]
             self._do(self._client.push(one.number, learn.clock, version, ALL_USED, Form.EXACT, VALUE_BYTES))
         self._busy = False
@@ -240,12 +260,12 @@ class Worker:
     def _finish(self, learn: Learn) -> None:
         self._steps += 1
         if self._steps % self._habits.fetch_every == 0:
-            ahead = [task.oldest for task in self._tasks if isinstance(task, Learn)]
-            self._pull(max(ahead, default=0))
+            ahead = (task.oldest for task in self._tasks if isinstance(task, Learn))
+            self._pull(next(ahead, 0))  # a rank that follows others may be several behind
         self._go_on()
 
     def _pull(self, at_least: int) -> None:
-        for one in self._habits.slices:
+        for one in self._slices:
             self._do(self._client.pull(one.number, at_least))
 
     def _compute_s(self) -> float:
@@ -306,7 +326,7 @@ class Worker:
                     self._send(self.ports.get(number), header)
                 case HeldAll(clock):
                     self._held(clock)
-                case Installed(snapshot=snapshot) if snapshot and len(self._snapshot) == len(self._habits.slices):
+                case Installed(snapshot=snapshot) if snapshot and len(self._snapshot) == len(self._slices):
                     self._evaluate()
                 case RequestRefused():
                     self._evaluate()
@@ -326,7 +346,8 @@ class Worker:
     def _held(self, clock: int) -> None:
         assert clock == self._pushed
         self._pushed = -1
-        self._history.acknowledged.add(Contribution(self.rank, clock))
+        held = partial(self._history.acknowledged.add, Contribution(self.replica, clock))
+        self._together.meet(("held", clock), self.rank, held)
         self._residuals.held(clock)
         self._say(Done(clock=clock, clip=self._habits.clip))
         if self._ready is not None:
@@ -335,24 +356,32 @@ class Worker:
     def _evaluate(self) -> None:
         """All of a snapshot is here, or it is not kept any more."""
         task = self._tasks[0] if self._busy and self._tasks else None
-        if not isinstance(task, EvaluatePiece):
+        if not isinstance(task, EvaluatePiece) or self._measuring:
             return
+        self._measuring = True
+        piece = "piece", task.snapshot, task.piece
+        self._together.meet(piece, self.rank, partial(self.process.do, self._evaluated, task))
+
+    def _evaluated(self, task: EvaluatePiece) -> None:
+        self._measuring = False
         self._tasks.pop(0)
         self._busy = False
-        if len(self._snapshot) == len(self._habits.slices):
+        if len(self._snapshot) == len(self._slices):
             self._history.snapshots.setdefault(task.snapshot, set()).update(self._snapshot.items())
             self._say(Evaluated(snapshot=task.snapshot, piece=task.piece, totals=[task.end - task.start]))
         self._say(Ask())
         self._go_on()
 
     def _say(self, message: msgspec.Struct) -> None:
+        if not self._leads and isinstance(message, FOR_ALL):
+            return
         self._roster.send(msgspec.msgpack.encode(message))
 
     def _end(self, outcome: str) -> None:
         if self.outcome:
             return
         self.outcome = outcome
-        ended = outcome if outcome in ("finished", "stopped") else "left" if self._leaving else "peer_lost"
+        ended = outcome if outcome in ("finished", "stopped", LEFT) else LEFT if self._leaving else "peer_lost"
         self._send_beat(Verdict(rank=self.rank, outcome=ended, step=self._steps, host="host"))
         for port in [self._roster, self._pulse, *self.ports.values()]:
             port.end()

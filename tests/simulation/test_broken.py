@@ -19,8 +19,10 @@ from volary.consistency.ssp import Ssp
 from volary.driver.watching.failure_detector import FailureDetector
 from volary.server.client.client import Client
 from volary.server.protocol.header import MessageKind
+from volary.server.protocol.to_members import LEFT, End
 from volary.server.protocol.updates import Contribution
 from volary.server.roster.gradient_norms import GradientNorms
+from volary.server.roster.replica_ranks import ReplicaRanks
 from volary.server.roster.roster import Roster
 from volary.server.shards.actions import Apply
 from volary.server.shards.shard import Shard
@@ -201,6 +203,21 @@ class AloneOnceOthersHaveLeft(FailureDetector):
         return all(one is worker or one.goodbye or one.dismissed for one in self.workers.values())
 
 
+class DoneOnceTheFirstRankIs(ReplicaRanks):
+    def received(self, peer, message, now):
+        replica = self._replica.get(peer)
+        if message.get("kind") != "done" or replica not in self._peers:
+            return super().received(peer, message, now)
+        return self._to_all(self._roster.received(peer, message, now) if peer == self._peers[replica][0] else ())
+
+
+class LetsOneRankGo(ReplicaRanks):
+    def _to_all(self, replies):
+        firsts = {peers[0] for peers in self._peers.values()}
+        told = super()._to_all(replies)
+        return [(peer, one) for peer, one in told if one != End(LEFT) or peer in firsts]
+
+
 @dataclass(frozen=True)
 class Mistake:
     model: str
@@ -233,6 +250,8 @@ MISTAKES = {
     "residuals as of a state are forgotten": Mistake("async", {"residuals": ForgetsTooMuch}),
     "what a dead worker had begun is forgotten": Mistake("async", {"roster": ForgetsLeases}),
     "who was let in and is starting is not counted": Mistake("ssp", {"roster": CountsOnlyWhoIsHere}),
+    "a contribution is done once the first rank of its replica is": Mistake("cut", {"members": DoneOnceTheFirstRankIs}),
+    "one rank of a replica alone is told that it leaves": Mistake("cut", {"members": LetsOneRankGo}),
     "a stopped worker that all others have left is waited for": Mistake("backup", {"watch": AloneOnceOthersHaveLeft}),
 }
 
