@@ -12,11 +12,14 @@ import pytest
 from driver._members import World
 from simulation._seeds import every
 from volary.driver.attempt.members import TrainingMembers, too_many, why_not_more
+from volary.driver.servers.join import require_joinable
 from volary.driver.watching.failure_detector import FailureDetector
+from volary.errors import RunError
 from volary.run.control.requests import ChangeMembers
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.members import GroupMembers
+from volary.session.spec import Strategy
 from volary.session.values.worker_range import WorkerRange
 
 
@@ -105,6 +108,15 @@ def test_no_more_join_than_the_session_can_be_trained_with():
     directory = RunDirectory.create(Path("runs"), "it", "x", text)
     assert why_not_more(directory, 2, 2) == ""
     assert why_not_more(directory, 2, 3).startswith("2 workers train, and with 5 ")
+
+
+def test_nobody_joins_a_loop_of_one_s_own_over_all_reduce():
+    directory = RunDirectory.create(Path("runs"), "it", "x", "function: own.py:train\n")
+    assert "nobody can begin" in why_not_more(directory, 2, 1)
+    with pytest.raises(
+        RunError, match=r"nobody can begin; accepted: a session, or a loop with strategy\.exchange=server"
+    ):
+        require_joinable(directory, Strategy(workers=2, recover="memory"))
 
 
 TROUBLES = ["stops", "is cut off", "loses its connection"]

@@ -12,6 +12,7 @@ from volary.session.fitting.own_loop import of_own_loop
 from volary.session.reading.problems import SessionError
 from volary.session.spec import Strategy
 from volary.session.surviving import survives
+from volary.session.values.worker_range import WorkerRange
 
 OWN_STEPS = [{"consistency": name} for name in ("local", "elastic", "gossip")]
 
@@ -60,6 +61,28 @@ def test_what_cannot_be_recovered_is_refused_with_what_can(strategy, more, sente
     assert sentence in str(problem.value)
 
 
-def test_a_loop_of_one_s_own_is_refused():
-    with pytest.raises(SettingError, match="the loop is your own: no one can take it back"):
-        list(of_own_loop(Strategy(workers=2, recover="memory"), early_update=True))
+def test_a_loop_of_one_s_own_goes_with_it():
+    list(of_own_loop(Strategy(workers=2, recover="memory"), early_update=False))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "early_update", "sentence"),
+    [
+        ({}, True, "early_update is true, so that updates come after their step; accepted: false"),
+        (
+            {"spares": 1},
+            False,
+            "spares is 1, and nobody can begin in the middle of a loop of your own; accepted: a num",
+        ),
+        ({"workers": 2, "between": WorkerRange(1, 2)}, False, "workers is a range, and nobody can begin in the middle"),
+        *(
+            ({"consistency": one["consistency"]}, False, "updated its parameters before others are missed; accepted:")
+            for one in OWN_STEPS
+        ),
+    ],
+)
+def test_what_a_loop_of_one_s_own_cannot_do_again_is_refused(strategy, early_update, sentence):
+    given = Strategy(**({"workers": 2, "recover": "memory"} | strategy))
+    with pytest.raises(SettingError) as problem:
+        list(of_own_loop(given, early_update=early_update))
+    assert sentence in str(problem.value)

@@ -10,6 +10,7 @@ from volary.errors import SettingError
 
 if TYPE_CHECKING:
     from volary.placement import Place
+    from volary.session.spec import Strategy
 
 
 def device_of(kind: str, place: Place) -> torch.device:
@@ -33,3 +34,12 @@ def choose_device(kind: str, local_rank: int, local_workers: int, *, own: bool =
     if kind == "cpu" or found < local_workers:
         return torch.device("cpu")
     return torch.device("cuda", local_rank)
+
+
+def refuse_recovery_on(device: torch.device, strategy: Strategy) -> None:
+    """Raise SettingError if workers of this strategy cannot go on without a lost one on such a device."""
+    if device.type == "cuda" and strategy.recover == "memory":
+        raise SettingError(
+            "strategy.recover is memory, and training is on CUDA, where waits for a lost worker do not end; accepted: "
+            "checkpoint, or train.device=cpu"
+        )

@@ -185,3 +185,11 @@ class Voting(Replica, Protocol):
     def leave_out(self) -> None:
         """Let the step pass without an update."""
         ...
+
+    def forget(self) -> None:
+        """Let nothing of the contribution leave; what backward makes is dropped, up to `expect`."""
+        return
+
+    def expect(self) -> None:
+        """After `forget`: another contribution begins."""
+        return

@@ -70,8 +70,11 @@ class SharedData(Protocol):
     steps: int | None
     loader: Any
 
-    def epoch(self, number: int) -> Iterator[BatchShare]:
-        """This worker's part of each step of an epoch; all workers have as many."""
+    def epoch(self, number: int, skip: int = 0, ready: Callable[[], None] = lambda: None) -> Iterator[BatchShare]:
+        """This worker's part of each step of an epoch, without the first `skip` of them; all workers have as many.
+
+        ready: called before the first one is read, once what comes before is drawn.
+        """
         ...
 
 
@@ -85,6 +88,14 @@ def begin_epoch(number: int, *parts: Any) -> None:
     for part in parts:
         if hasattr(part, "set_epoch"):
             part.set_epoch(number)
+
+
+def after(parts: Iterator[BatchShare], skip: int, ready: Callable[[], None]) -> Iterator[BatchShare]:
+    """Parts without the first `skip`, which are read and dropped; then `ready` is called."""
+    for _ in range(skip):
+        next(parts, None)
+    ready()
+    yield from parts
 
 
 def with_last(items: Iterable[Any], number: int) -> Iterator[tuple[Any, bool]]:

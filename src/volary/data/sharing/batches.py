@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from volary.data.batching.structures import rows_of, size_of
-from volary.data.sharing.among import Among, BatchShare, begin_epoch, with_last
+from volary.data.sharing.among import Among, BatchShare, after, begin_epoch, with_last
 from volary.errors import DataError
 
 
@@ -18,7 +18,10 @@ class SharedBatches:
         self.steps: int | None = len(loader) if hasattr(loader, "__len__") else None
         self._whole = 0
 
-    def epoch(self, number: int) -> Iterator[BatchShare]:
+    def epoch(self, number: int, skip: int = 0, ready: Callable[[], None] = lambda: None) -> Iterator[BatchShare]:
+        return after(self._epoch(number), skip, ready)
+
+    def _epoch(self, number: int) -> Iterator[BatchShare]:
         """Raises DataError for a batch that does not show how many samples it has."""
         begin_epoch(number, *(one for one in (self.loader, getattr(self.loader, "dataset", None)) if one is not None))
         for batch, ends in with_last(self.loader, number):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -36,14 +36,13 @@ class SharedIndices:
         self._drawing: Iterator[SamplePlaces] = iter(())
         self._reader = LoaderReader(loader, lambda places: self._drawn[places].numbers)
 
-    def epoch(self, number: int) -> Iterator[BatchShare]:
+    def epoch(self, number: int, skip: int = 0, ready: Callable[[], None] = lambda: None) -> Iterator[BatchShare]:
         loader, reader = self.loader, self._reader
         begin_epoch(number, loader.sampler, loader.batch_sampler, loader.dataset)
         reader.begin_epoch()
         self._drawn.clear()
-        self._drawing = self._draw(
-            number, map(list, loader.batch_sampler)
-        )  # begins before the reader, as a loader does
+        # begins before the reader, as a loader does
+        self._drawing = _told(self._draw(number, map(list, loader.batch_sampler), skip), ready)
         while True:
             reader.expect(self._coming())
             if (places := next(self._coming(), None)) is None:
@@ -68,7 +67,7 @@ class SharedIndices:
         """Yield the samples that are drawn and not read; and more, drawn as it is asked for."""
         return chain(tuple(self._drawn), self._drawing)
 
-    def _draw(self, epoch: int, batches: Iterator[list[Any]]) -> Iterator[SamplePlaces]:
+    def _draw(self, epoch: int, batches: Iterator[list[Any]], skip: int) -> Iterator[SamplePlaces]:
         number = whole = first = 0
         for portion in self._portions(batches):
             whole = max([whole, *map(len, portion)])  # samples of a full batch
@@ -77,9 +76,10 @@ class SharedIndices:
                 share = self._among.share(total, whole)
                 own, mine = range(first, first + total)[share], batch[share]
                 places = SamplePlaces(epoch, own.start, own.stop, own.step)
-                self._drawn[places] = _Drawn(mine or stand_in(batch), len(mine), total, number == self.steps)
                 first += total
-                yield places
+                if number > skip:
+                    self._drawn[places] = _Drawn(mine or stand_in(batch), len(mine), total, number == self.steps)
+                    yield places
 
     def _portions(self, drawing: Iterator[list[Any]]) -> Iterator[Batches]:
         """The epoch's batches, as many at a time as workers draw at once."""
@@ -91,6 +91,15 @@ class SharedIndices:
             yield portion
             if len(portion) < PORTION:
                 return
+
+
+def _told(places: Iterator[SamplePlaces], ready: Callable[[], None]) -> Iterator[SamplePlaces]:
+    """Yield the same; `ready` is called before the first."""
+    first = next(places, None)
+    ready()
+    if first is not None:
+        yield first
+        yield from places
 
 
 class _Drawn(NamedTuple):

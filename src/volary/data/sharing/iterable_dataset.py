@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from volary.data.sharing.among import STAND_IN, Among, BatchShare, begin_epoch, kept, stand_in, with_last
+from volary.data.sharing.among import STAND_IN, Among, BatchShare, after, begin_epoch, kept, stand_in, with_last
 from volary.sharding.samples import SampleShare
 
 
@@ -26,7 +26,10 @@ class SharedIterableDataset:
             **kept(loader),
         )
 
-    def epoch(self, number: int) -> Iterator[BatchShare]:
+    def epoch(self, number: int, skip: int = 0, ready: Callable[[], None] = lambda: None) -> Iterator[BatchShare]:
+        return after(self._epoch(number), skip, ready)
+
+    def _epoch(self, number: int) -> Iterator[BatchShare]:
         begin_epoch(number, self.loader.dataset)
         for (batch, mine, total), ends in with_last(self._reader, number):
             yield BatchShare(batch, mine, total, ends) if mine else BatchShare.none(batch, STAND_IN, total, ends)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import DistributedSampler
 
-from volary.data.sharing.among import Among, BatchShare, begin_epoch
+from volary.data.sharing.among import Among, BatchShare, after, begin_epoch
 from volary.errors import BadInput
 
 
@@ -26,7 +26,10 @@ class SharedAlready:
                 "rank=worker.rank, or no DistributedSampler at all, since worker.feed shares"
             )
 
-    def epoch(self, number: int) -> Iterator[BatchShare]:
+    def epoch(self, number: int, skip: int = 0, ready: Callable[[], None] = lambda: None) -> Iterator[BatchShare]:
+        return after(self._epoch(number), skip, ready)
+
+    def _epoch(self, number: int) -> Iterator[BatchShare]:
         begin_epoch(number, self._sampler)
         left = len(self._sampler)
         for step, batch in enumerate(self.loader):

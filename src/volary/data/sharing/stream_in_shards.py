@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from volary.data.datasets.stream_shards import StreamShards
-from volary.data.sharing.among import STAND_IN, Among, BatchShare, stand_in
+from volary.data.sharing.among import STAND_IN, Among, BatchShare, after, stand_in
 from volary.errors import SettingError
 
 
@@ -26,7 +26,10 @@ class SharedStreamInShards:
         self._first = self._shards.first()
         self._shards.divide(among.own, among.tellings)
 
-    def epoch(self, number: int) -> Iterator[BatchShare]:
+    def epoch(self, number: int, skip: int = 0, ready: Callable[[], None] = lambda: None) -> Iterator[BatchShare]:
+        return after(self._epoch(number), skip, ready)
+
+    def _epoch(self, number: int) -> Iterator[BatchShare]:
         self._shards.start(number)
         collate, ends = self.loader.collate_fn, False
         while not ends:

@@ -8,6 +8,7 @@ from volary.errors import VolaryError
 from volary.run.control.requests import ChangeMembers
 from volary.run.directory import RunDirectory
 from volary.run.launch.members import GroupMembers
+from volary.session.script import is_own_loop
 from volary.session.spec import Session
 from volary.session.values.worker_range import WorkerRange
 
@@ -93,6 +94,8 @@ def too_many(now: int, workers: int, between: WorkerRange | None) -> str:
 
 def why_not_more(directory: RunDirectory, now: int, workers: int) -> str:
     """A sentence why the run's session cannot be trained with so many workers more; empty if it can."""
+    if is_own_loop(directory.session):
+        return "the loop is the user's own, in whose middle nobody can begin"
     try:
         session = Session.read(directory.session, [f"strategy.workers={now + workers}"])
     except VolaryError as error:

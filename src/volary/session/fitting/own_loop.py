@@ -51,10 +51,7 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
             "strategy.balance is auto, and the loop is your own, which has batches made ahead; accepted: equal"
         )
     if strategy.recover == "memory":
-        raise SettingError(
-            "strategy.recover is memory, and the loop is your own: no one can take it back to the step before; "
-            "accepted: checkpoint"
-        )
+        _fit_own_recovery(strategy, early_update=early_update)
     # what it does not look at may be late: what servers update, early updates, means of parameters
     if keeps_versions(strategy) or early_update or strategy.consistency.pushes.value != "gradient":
         return
@@ -78,6 +75,25 @@ def _fit_own_consistency(strategy: Strategy) -> None:
         raise SettingError(
             f"strategy.consistency is {name}, and the loop of your own says what each worker computes, so that none "
             "can take another's portion; accepted: backup, or a session"
+        )
+
+
+def _fit_own_recovery(strategy: Strategy, *, early_update: bool) -> None:
+    """Raise SettingError where a step of a loop of one's own cannot be left out and made again."""
+    why = "strategy.recover is memory, and"
+    if strategy.consistency.pushes.value != "gradient":
+        name = CONSISTENCY.name_of(type(strategy.consistency))
+        raise SettingError(
+            f"{why} with strategy.consistency={name} the loop of your own has updated its parameters before others are "
+            "missed; accepted: consistency=bsp, recover=checkpoint, or a session"
+        )
+    if early_update:
+        raise SettingError(f"{why} early_update is true, so that updates come after their step; accepted: false")
+    if strategy.spares or strategy.between is not None:
+        what = "workers is a range" if strategy.between is not None else f"spares is {strategy.spares}"
+        raise SettingError(
+            f"{why} {what}, and nobody can begin in the middle of a loop of your own; accepted: a number of workers "
+            "and spares=0, or a session"
         )
 
 

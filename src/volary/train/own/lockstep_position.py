@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
     import torch
 
     from volary.comm.groups.group import Group
-    from volary.data.sharing.among import Batches, SharedData
+    from volary.data.sharing.among import Batches, BatchShare, SharedData
     from volary.train.own.model.share import Share
+    from volary.train.own.recovering.divided_again import DividedAgain
     from volary.train.recording.recorder import Recorder
 
 _FOREIGN = (
@@ -31,7 +31,11 @@ _FOREIGN = (
 
 
 class LockstepPosition:
-    """See `volary.train.own.loop_feed.FeedPosition`. before_batch: called before each batch is handed out."""
+    """See `volary.train.own.loop_feed.FeedPosition`.
+
+    before_batch: called before each batch is handed out, with the random generators before it was read where workers
+    may be lost; gives the number of the iteration of the loop. again: divides the rest of an epoch, if they may.
+    """
 
     def __init__(
         self,
@@ -39,11 +43,12 @@ class LockstepPosition:
         share: Share,
         recorder: Recorder,
         device: torch.device,
-        before_batch: Callable[[], None],
+        before_batch: Callable[[Any], int],
+        again: DividedAgain | None = None,
     ) -> None:
         self.loader, self.steps = shared.loader, shared.steps
         self._shared, self._share, self._recorder, self._device = shared, share, recorder, device
-        self._before_batch = before_batch
+        self._before_batch, self._again = before_batch, again
         self._epoch = 0  # of the next `for`
         self._under_way: FeedPlace | None = None
         self._resumed: FeedPlace | None = None
@@ -59,7 +64,10 @@ class LockstepPosition:
         return 0
 
     def state(self, *, within: bool) -> dict[str, Any]:
-        return dict(vars(self._under_way or FeedPlace(self._epoch, 0, None, _states(self._generators()))))
+        place = self._under_way or FeedPlace(self._epoch, 0, None, _states(self._generators()))
+        if self._again is not None:
+            place = replace(place, given=self._again.place(place.given, 0)[0])
+        return dict(vars(place))
 
     def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
         place = FeedPlace(**state)
@@ -82,7 +90,7 @@ class LockstepPosition:
             self._under_way = None
 
     def _epoch_of_all(self) -> Iterator[Any]:
-        share, epoch, resumed = self._share, self._epoch, self._resumed
+        epoch, resumed = self._epoch, self._resumed
         self._epoch += 1  # now: an epoch that is left with `break` is over
         self._resumed = None
         self._recorder.enter_step("data")
@@ -90,6 +98,8 @@ class LockstepPosition:
             restore_generators(resumed.began)
             _restore(self._generators(), resumed.own)
         self._under_way = FeedPlace(epoch, 0, generators_state(), _states(self._generators()))
+        if self._again is not None:
+            self._shared = self._again.begin_epoch(self._shared)
         parts = self._shared.epoch(epoch)
         if resumed is not None:
             for _ in range(resumed.given):
@@ -97,20 +107,49 @@ class LockstepPosition:
             self._under_way.given = resumed.given
             if self._generators_then is not None:
                 restore_generators(self._generators_then)
-        for step, part in enumerate(parts, self._under_way.given):
-            self._under_way.given = step + 1
-            share.take(part.samples, part.total, ends_epoch=part.ends_epoch)
-            done = (step + 1) / self.steps if self.steps else 0.0
-            share.epoch = epoch + (1.0 if part.ends_epoch else done)
-            self._before_batch()
-            if part.foreign and not self._warned:
-                self._warned = True
-                self._recorder.event("warning", text=_FOREIGN.format(type(part.batch).__name__))
-            batch = moved(part.batch, self._device)
-            self._recorder.enter("forward")
-            yield batch
+        while True:
+            parts = self._once_more(parts, self._under_way)
+            generators = None if self._again is None else generators_state()
+            part = next(parts, None)
+            if part is None:
+                return
+            yield self._taken(part, self._under_way, generators)
             if not part.ends_epoch:
                 self._recorder.enter_step("data")
+
+    def _taken(self, part: BatchShare, place: FeedPlace, generators: Any) -> Any:
+        """The batch of the `part` that is next, on the device. generators: before it was read."""
+        share, seen = self._share, self._share.seen
+        place.given += 1
+        share.take(part.samples, part.total, ends_epoch=part.ends_epoch)
+        done = place.given / self.steps if self.steps else 0.0
+        share.epoch = place.epoch + (1.0 if part.ends_epoch else done)
+        iteration = self._before_batch(generators)
+        if self._again is not None:
+            self._again.note(iteration, place.given - 1, seen)
+        if part.foreign and not self._warned:
+            self._warned = True
+            self._recorder.event("warning", text=_FOREIGN.format(type(part.batch).__name__))
+        batch = moved(part.batch, self._device)
+        self._recorder.enter("forward")
+        return batch
+
+    def _once_more(self, parts: Iterator[BatchShare], place: FeedPlace) -> Iterator[BatchShare]:
+        """The parts of the epoch from where it stands, divided anew if workers were lost: or those that there are."""
+        again = self._again
+        if again is None or not again.due:
+            return parts
+        now = generators_state()
+
+        def drawn() -> None:
+            restore_generators(now)
+            again.take_back()
+
+        restore_generators(place.began)
+        _restore(self._generators(), place.own)
+        place.given, self._share.seen = again.place(place.given, self._share.seen)
+        self._shared = again.again()
+        return self._shared.epoch(place.epoch, place.given, drawn)
 
 
 @dataclass
@@ -134,14 +173,17 @@ def _restore(generators: list[torch.Generator], states: list[Any]) -> None:
         one.set_state(state)
 
 
-def of_first(batches: Batches, together: Callable[[str], AbstractContextManager[Group]]) -> Batches:
+def of_first(batches: Batches, together: Callable[[str, Callable[[Group], Batches]], Batches]) -> Batches:
     """Rank 0's batches. A collective call: digests are compared, and only what differs travels.
 
-    together: around what all workers do in a call.
+    together: makes a call of all workers.
     """
     digest = hashlib.sha256(msgspec.json.encode(batches, enc_hook=str)).hexdigest()
-    with together("feed") as group:
+
+    def agreed(group: Group) -> Batches:
         if len(set(gather_plain(digest, group))) == 1:
             return batches
         found: Batches = gather_plain(batches if group.leads else None, group)[0]
-    return found
+        return found
+
+    return together("feed", agreed)

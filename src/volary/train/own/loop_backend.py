@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,20 +17,34 @@ if TYPE_CHECKING:
     from volary.train.own.loop_feed import LoopFeed
     from volary.train.own.model.model_average import WeightAverage
 
+Found = TypeVar("Found")
+
 
 class LoopBackend(Protocol):
     """Does what a `Worker` is asked for: `ReplicatedLoop` if workers have all parameters, `ServedLoop` if servers do.
 
-    rank: of this worker, of the size workers that the run began with. checkpoints: of this loop.
+    checkpoints: of this loop.
     """
 
-    rank: int
-    size: int
     checkpoints: LoopCheckpoints
+
+    @property
+    def rank(self) -> int:
+        """The place of this worker, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many workers train now; with servers, how many the run began with."""
+        ...
 
     @property
     def models(self) -> Sequence[nn.Module]:
         """The models that are distributed."""
+        ...
+
+    def make(self, act: Callable[[], Found]) -> Found:
+        """Do what all do together, again if a worker is lost meanwhile and the others go on."""
         ...
 
     def weight(self, group: Group) -> float:

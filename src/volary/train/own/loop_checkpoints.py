@@ -91,7 +91,8 @@ class LoopPlace:
 class LoopCheckpoints:
     """Saves one run's loop, and restores it.
 
-    saver: None if no run is to be kept. on_servers: networks on servers. distributed: the models that workers have.
+    saver: None if no run is to be kept; another one once a worker is lost and the others go on. on_servers: networks on
+    servers. distributed: the models that workers have.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class LoopCheckpoints:
         on_servers: Callable[[], Sequence[nn.Module]] = tuple,
         distributed: Callable[[], Sequence[Distributed]] = tuple,
     ) -> None:
-        self._saver, self._recorder, self._share = saver, recorder, share
+        self.saver, self._recorder, self._share = saver, recorder, share
         self._distributed, self._values = distributed, SavedValues(on_servers, distributed)
         self._place = LoopPlace()
         self._strategies: list[StrategyState] = []
@@ -166,7 +167,7 @@ class LoopCheckpoints:
 
     def begin_batch(self) -> None:
         """A batch is about to be given out: say once if a checkpoint among batches would be refused, before hours."""
-        if self._asked or self._names is None or self._saver is None:
+        if self._asked or self._names is None or self.saver is None:
             return
         self._asked = True
         if not self._place.counted and self._recorder.leads:
@@ -229,17 +230,17 @@ class LoopCheckpoints:
                 f"worker.save was called among the batches of worker.feed, and nothing says in which epoch; {_COUNTED}"
             )
         states = self._values.states(named)
-        if self._saver is None:
+        if self.saver is None:
             if not self._warned:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
             self._warned = True
             return
         kept = self._values.own(named, states) if updates_locally else {}
         outer = self._strategies[0].outer.state() if self._held else []
-        files: Files = self._values.in_parts(named, self._saver.rank, outer) or tuple
+        files: Files = self._values.in_parts(named, self.saver.rank, outer) or tuple
         if files is tuple and not updates_locally:
-            states, files = self._divided(self._saver, named, states)
-        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas, HELD: self._held}, files)
+            states, files = self._divided(self.saver, named, states)
+        self._write(self.saver, states, {"own": kept, PARAMETERS: replicas, HELD: self._held}, files)
 
     def _divided(
         self, saver: LoopSaver, named: Mapping[str, Any], states: Mapping[str, Any]
@@ -253,13 +254,18 @@ class LoopCheckpoints:
         return {**states, **left}, lambda: [(share_file(saver.rank), StateContent(mine))] if mine else []
 
     @property
+    def expected_values(self) -> list[Any]:
+        """Those that `worker.restore` was given."""
+        return list(self._expected.values())
+
+    @property
     def _held(self) -> list[Any]:
         """The parts of the model that this worker holds; empty: all of it."""
         return next((one.cut.held for one in self._distributed() if one.cut is not None), [])
 
     def expected(self, *, updates_locally: bool) -> CheckpointParts:
         """The largest checkpoint that this worker is going to write, as it is now."""
-        given, saver = self._expected.values(), self._saver
+        given, saver = self._expected.values(), self.saver
         weights = [weights_of(one) for one in given if isinstance(one, nn.Module)]
         # not as saved: that may be a call of all
         updated = {str(number): one.state for number, one in enumerate(given) if isinstance(one, Optimizer)}
@@ -306,12 +312,12 @@ class LoopCheckpoints:
 
     def _found(self) -> LoopState | None:
         """The newest whole checkpoint; the same on every rank. Raises RunError if all are damaged."""
-        found = None if self._saver is None else self._saver.find(whole=True)
-        if self._saver is None or found is None:
+        found = None if self.saver is None else self.saver.find(whole=True)
+        if self.saver is None or found is None:
             return None
         manifest, path = found
         shared = renamed(unpacked(read(path, manifest, SHARED), path / SHARED))
-        states = rank_states(path, manifest, self._saver.rank, self._saver.size)
+        states = rank_states(path, manifest, self.saver.rank, self.saver.size)
         if "place" in shared:
             mine = {"own": {}, "generators": None, **shared["place"], **states[0]}
         else:  # of an earlier version

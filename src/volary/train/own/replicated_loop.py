@@ -5,28 +5,26 @@ from __future__ import annotations
 import itertools
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 
-from volary.data.sharing.among import Among
-from volary.data.sharing.own_sharding import SharedAlready
-from volary.data.sharing.shared import shared
 from volary.errors import BadInput, NotSaved, SettingError
 from volary.naming import named_parameters, unwrapped
+from volary.network.operations.sync_norm import has_batch_norm
+from volary.train.own.early.early_update import optimizer_of
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.hooks import OptimizerHooks
-from volary.train.own.lockstep_position import LockstepPosition, of_first
+from volary.train.own.lockstep_feeds import LockstepFeeds
 from volary.train.own.loop_checkpoints import LoopCheckpoints
-from volary.train.own.loop_feed import LoopFeed
-from volary.train.own.model.contents import ids_of
-from volary.train.own.model.distribution import LoopRun
 from volary.train.own.model.loop_model import LoopModel
+from volary.train.own.model.loop_run import LoopRun
 from volary.train.own.model.loop_steps import LoopSteps
-from volary.train.own.model.loss_watch import LossWatch
+from volary.train.own.model.losses import LossWatch
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.model.share import Share, Weighing
-from volary.train.own.together import called_by_all, tellings, total
+from volary.train.own.recovering.loop_members import FixedMembers, LoopMembers, refuse_with_recovery
+from volary.train.own.together import called_by_all, sure_call, tellings, total
 from volary.train.worker.saver import GroupSaver
 
 if TYPE_CHECKING:
@@ -37,11 +35,14 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.session.script import Script
+    from volary.sharding.samples import SampleShare
     from volary.train.member.pulse import EndWatch
+    from volary.train.own.loop_feed import LoopFeed
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
 
 
+Found = TypeVar("Found")
 OVER_SAMPLES = ("learn", "mean", "sum", "metric", "evaluate")  # count a sample once, however many workers have it
 
 
@@ -56,42 +57,73 @@ class ReplicatedLoop:
         pulse: EndWatch,
         device: torch.device,
         drafts: Drafts | None = None,
+        members: LoopMembers | FixedMembers | None = None,
     ) -> None:
-        self.rank, self.size = group.rank, group.size
+        self._members = FixedMembers() if members is None else members
         self._script, self._group, self._recorder, self._device = script, group, recorder, device
         self._mesh = script.strategy.partition.mesh(group.size)
         self._share = Share(1 / self._mesh.shares)
-        self._saver = None if drafts is None else GroupSaver(drafts, group, recorder, self._gather_apart)
+        self._drafts, self._saver = drafts, self._saver_of(drafts)
         self.checkpoints = LoopCheckpoints(self._saver, recorder, self._share, distributed=lambda: self._models)
         together = partial(called_by_all, self, recorder)
-        self._run = LoopRun(script.strategy, self._share, recorder, pulse, together)
-        self._fed: list[tuple[tuple[Any, int | None, bool | None], LoopFeed]] = []
+        self._run = LoopRun(script.strategy, self._share, recorder, pulse, together, self._members, self._begin)
+        self._feeds = LockstepFeeds(self, self._members, self._share, recorder, device, tellings(group, "feed"))
         self._models: list[LoopModel] = []
+        self._optimizers: list[Optimizer] = []  # given to `distribute`
         self._first = FirstSteps(recorder) if self._mesh.shares > 1 else None
-        self._weighing = Weighing(recorder, self._group_to_weigh)
+        self._weighing = Weighing(recorder, self._group_to_weigh, survives=self._members.recovers)
         self._for_calls: Group | None = None  # for calls that all workers make between steps, from the first one on
         self._for_samples: Group | None = None  # likewise, of workers that have samples of their own
         self._hooks: OptimizerHooks[LoopModel] | None = None
         self._watch: LossWatch | None = None
         self._gathered = itertools.count(1)
-        self._tellings = tellings(group, "feed")
+
+    @property
+    def rank(self) -> int:
+        return self._group.rank
+
+    @property
+    def size(self) -> int:
+        return self._group.size
 
     @property
     def models(self) -> list[nn.Module]:
         return [one.model for one in self._models]
 
+    def make(self, act: Callable[[], Found]) -> Found:
+        return self._members.make(act)
+
+    def suspend(self) -> None:
+        for model in self._models:
+            model.suspend()
+        if self._saver is not None:
+            self._saver.finish()
+
+    def regroup(self, group: Group, *, leaves_out: bool) -> None:
+        self._group, self._mesh = group, self._script.strategy.partition.mesh(group.size)
+        self._for_calls = self._for_samples = None
+        self._weighing.regroup()
+        self._saver = self._saver_of(self._drafts, self._saver.saved if self._saver is not None else 0)
+        self.checkpoints.saver = self._saver
+        if not self._share.total:
+            self._share.of_samples = 1 / self._mesh.shares
+        self._gathered = itertools.count(1)
+        for model in self._models:
+            model.regroup(group, leaves_out=leaves_out)
+
     def weight(self, group: Group) -> float:
         return self._share.weight
 
     @property
-    def outcome(self) -> Literal["stopped"]:
-        return "stopped"
+    def outcome(self) -> Literal["stopped", "left"]:
+        return "left" if self._members.has_left else "stopped"
 
     def distribute(
         self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], passes: int, *, summed: bool, early: bool
     ) -> None:
+        self._optimizers += optimizers
         for model in models:
-            self._distribute(model, passes, summed, _optimizer_of(model, optimizers) if early else None)
+            self._distribute(model, passes, summed, optimizer_of(model, optimizers) if early else None)
         for one in self._models:
             if one.cut is not None:
                 one.cut.hold(optimizers)
@@ -99,6 +131,7 @@ class ReplicatedLoop:
             self._watch = LossWatch(self._recorder, lambda: None if self._share.weighed else self._share.samples)
 
     def sync_batch_norm(self, model: nn.Module) -> None:
+        refuse_with_recovery(self._members, "worker.sync_batch_norm, which binds layers to all workers")
         self._run.sync_batch_norm(model, self._group_of_all)
 
     def average(self, model: nn.Module, decay: float) -> ModelAverage:
@@ -130,6 +163,8 @@ class ReplicatedLoop:
                 "worker.weigh: with partition=pipeline a batch passes in micro-batches, each with a count of its own; "
                 'accepted: worker.distribute(..., loss="sum"), and a sum that is divided by what counts of the batch'
             )
+        if self._members.leaves_out:
+            return
         # what went through the loop may be another worker's
         share.weighed = self._weighing(count if share.samples or not share.total else 0.0)
 
@@ -148,30 +183,20 @@ class ReplicatedLoop:
         if model.cut is not None:
             model.cut.require_fed()
         loss = model.learn(inputs, targets, loss_function)
-        with called_by_all(self, self._recorder, "learn") as group:
-            whole: Tensor = total(loss, group, model.weight())
+        weight = model.weight()
+        whole: Tensor = sure_call(self, self._recorder, "learn", lambda group: total(loss, group, weight))
         return whole
 
     def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> LoopFeed:
-        for (known, *how), feed in self._fed:  # one that is fed in each epoch goes on where it was
-            if known is data and how == [batch_size, shuffle]:
-                return feed
-        alike = partial(of_first, together=partial(called_by_all, self, self._recorder))
-        share = self._mesh.samples(self.rank)
-        among = Among(share, alike if self.size > 1 else None, self._have_batch_norm, self._tellings)
-        kept = shared(data, batch_size, shuffle, among)
-        size = getattr(kept.loader, "batch_size", None)
-        if self._replicas_differ and size is not None and size < share.count and not isinstance(kept, SharedAlready):
-            raise SettingError(
-                f"batch_size is {size}, and with workers whose parameters differ each learns from samples of its own; "
-                f"accepted: {share.count} or more, a sample a worker"
-            )
-        position = LockstepPosition(kept, self._share, self._recorder, self._device, self._follow)
-        feed = LoopFeed(position)
-        self._fed.append(((data, batch_size, shuffle), feed))
-        return feed
+        return self._feeds.feed(data, batch_size, shuffle, differ=self._replicas_differ)
+
+    @property
+    def samples(self) -> SampleShare:
+        return self._mesh.samples(self.rank)  # type: ignore[no-any-return]
 
     def peers(self, called: str) -> Group:
+        if called == "channel":
+            refuse_with_recovery(self._members, "worker.channel, which are connections to all workers")
         if self._for_calls is None:
             self._for_calls = self._group_of_all() if self.size > 1 else self._group
         if called not in OVER_SAMPLES or self._mesh.shares == self.size:
@@ -207,6 +232,10 @@ class ReplicatedLoop:
             model.period.refuse_save()
             for average in model.averages:
                 average.refuse_applied("worker.save")
+        self._members.take_back()  # of an iteration that was left out, nothing is saved
+        self._members.make(partial(self._save, state))
+
+    def _save(self, state: dict[str, Any]) -> None:
         with self.consensus("save"):
             replicas = [model.rank_state() for model in self._models]
             updates_locally = any(model.period.updates for model in self._models)
@@ -223,10 +252,7 @@ class ReplicatedLoop:
             self._hooks.close()
         if self._watch is not None:
             self._watch.close()
-        for model in self._models:
-            model.close()
-        if self._saver is not None:
-            self._saver.finish()
+        self.suspend()
 
     def _prepare_save(self) -> None:
         if self._saver is not None:
@@ -246,24 +272,33 @@ class ReplicatedLoop:
         return self._group.divided(self._mesh.with_samples)
 
     def _group_to_weigh(self) -> Group:
-        with called_by_all(self, self._recorder, "weigh"):
-            return self._group_of_samples() if self.size > 1 else self._group
+        several = self.size > 1
+        return sure_call(self, self._recorder, "weigh", lambda _: self._group_of_samples() if several else self._group)
+
+    def _saver_of(self, drafts: Drafts | None, saved: int = 0) -> GroupSaver | None:
+        """Writes checkpoints of this group. saved: the step of the newest one of the group before."""
+        saver = None if drafts is None else GroupSaver(drafts, self._group, self._recorder, self._gather_apart)
+        if saver is not None:
+            saver.begun = saver.saved = saved
+        return saver
 
     def _gather_apart(self, value: Any) -> list[Any]:
         """Over the bulletin: a rank that saves while another is in a step must not mix with its exchange."""
         return self._group.bulletin.share(f"save-{next(self._gathered)}", value)
 
-    def _have_batch_norm(self) -> bool:
-        """Whether a single sample is of no use to a model in training."""
-        parts = (part for model in self.models for part in model.modules())
-        return any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in parts)
+    def have_batch_norm(self) -> bool:
+        return has_batch_norm(torch.nn.ModuleList(self.models))
 
-    def _follow(self) -> None:
+    def _begin(self, generators: Any = None) -> int:
+        return self._members.begin(generators, self.checkpoints.expected_values, self._optimizers, self._models)
+
+    def follow(self, generators: Any) -> int:
         if self._first is not None:
             self._first.begin(fed=True)
         self.checkpoints.begin_batch()
         for model in self._models:
             model.follow()
+        return self._begin(generators)
 
     def _distribute(self, model: nn.Module, passes: int, summed: bool, early: Optimizer | None) -> None:
         if self._models and (self._replicas_differ or self._models[0].cut is not None):
@@ -276,6 +311,8 @@ class ReplicatedLoop:
         if known is not None:
             known.again(early)
             return
+        if self._models:
+            refuse_with_recovery(self._members, "two models (one may be both, as torch.nn.ModuleList([first, second]))")
         for name, parameter in named_parameters(model):
             if any(parameter in one for one in self._models):
                 raise BadInput(
@@ -305,15 +342,3 @@ class ReplicatedLoop:
                 second=self._prepare_save,
             )
             self._hooks = OptimizerHooks(self._models, lambda: steps, self._recorder, strict=self.size > 1)
-
-
-def _optimizer_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> Optimizer:
-    """The one that updates it. Raises BadInput if there is none, or are several."""
-    own = {id(one) for one in model.parameters()}
-    found = [one for one in optimizers if ids_of(one) & own]
-    if len(found) != 1:
-        raise BadInput(
-            f"worker.distribute: early_update is true, and {len(found)} of the given optimisers update the model; "
-            "accepted: one that does, in the same call"
-        )
-    return found[0]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from math import nan
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
 
 
+Found = TypeVar("Found")
+
+
 class HasPeers(Protocol):
     """The part of an `LoopBackend` that calls of all workers need."""
+
+    def make(self, act: Callable[[], Found]) -> Found:
+        """Do what all do together, again if a worker is lost meanwhile and the others go on."""
+        ...
 
     def peers(self, called: str) -> Group:
         """The group that makes this call together. Raises BadInput if none can."""
@@ -46,6 +53,17 @@ def called_by_all(loop: HasPeers, recorder: Recorder, call: str, size: int = 0) 
 def tellings(group: Group, calls: str) -> Tellings:
     """A part of the group's bulletin for what shards of streams have, in calls of this kind."""
     return Tellings(group.bulletin.within(f"streams of {calls}"))
+
+
+def call(loop: HasPeers, recorder: Recorder, name: str, act: Callable[[Group], Found], size: int = 0) -> Found:
+    """Make a call of all workers: `act`, in its group; see `called_by_all`."""
+    with called_by_all(loop, recorder, name, size) as group:
+        return act(group)
+
+
+def sure_call(loop: HasPeers, recorder: Recorder, name: str, act: Callable[[Group], Found], size: int = 0) -> Found:
+    """The same, made again with those that are left if a worker is lost meanwhile and the run goes on."""
+    return loop.make(lambda: call(loop, recorder, name, act, size))
 
 
 _ALONE = ""  # the name of a figure that is the only one
@@ -121,14 +139,14 @@ def evaluated(
     models: Sequence[nn.Module],
     device: torch.device,
     recorder: Recorder,
-    agreeing: Callable[[], AbstractContextManager[Group]],
+    agreeing: Callable[[Callable[[Group], list[Any]]], list[Any]],
     weighed: Callable[[], float | None],
     *,
     all_of_them: bool = False,
 ) -> Any:
     """The mean over all samples of what `function` finds, a mean over each batch: a number, or several by name.
 
-    Models are in evaluation mode meanwhile. agreeing: around what all workers do together. weighed: what the newest
+    Models are in evaluation mode meanwhile. agreeing: lets all workers do something together. weighed: what the newest
     mean is over, if `function` has said it. all_of_them: one without samples of a batch goes through `function`, too,
     as the others cannot without it. A collective call.
     """
@@ -146,11 +164,14 @@ def evaluated(
             for name, value in (found if isinstance(found, Mapping) else {_ALONE: found}).items():
                 sums[name] = sums.get(name, 0.0) + (float(value) * count if count else 0.0)
             counted += count
-    with agreeing() as group:
+
+    def agreed(group: Group) -> list[Any]:
         # some may have had no samples at all
         names: list[str] = next(filter(None, blocking.gather_plain(list(sums), group)), [])
         together = torch.tensor([*(sums.get(name, 0.0) for name in names), counted], dtype=torch.float64)
-        whole = total(together, group).tolist()
+        return [names, total(together, group).tolist()]
+
+    names, whole = agreeing(agreed)
     recorder.enter("between steps")
     means = {name: value / whole[-1] if whole[-1] else nan for name, value in zip(names, whole, strict=False)}
     return means.get(_ALONE, means)

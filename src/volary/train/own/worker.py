@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from volary.comm.groups.group import Group
     from volary.data.datasets.stream_shards import Tellings
     from volary.session.script import Script
     from volary.train.coordinator import Outcome
@@ -39,20 +40,29 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """One worker of a run of your own loop. rank of world_size, local_rank on its machine, and its device."""
+    """One worker of a run of your own loop. local_rank: on its machine. device: that it computes on."""
 
     def __init__(
         self, loop: LoopBackend, script: Script, recorder: Recorder, device: torch.device, local_rank: int
     ) -> None:
-        self.rank, self.world_size, self.local_rank = loop.rank, loop.size, local_rank
-        self.device = device
+        self.local_rank, self.device = local_rank, device
         self._loop, self._script, self._recorder = loop, script, recorder
         self._barriers = count()
         self._channel: TensorMessages | None = None
         self._evaluating = False
         self._weighed: float | None = None  # within an evaluation
-        self._tellings: Tellings | None = None  # likewise
-        self._together = partial(together.called_by_all, loop, recorder)
+        self._tellings: tuple[Group, Tellings] | None = None  # likewise, of the group that evaluates
+        self._together = partial(together.sure_call, loop, recorder)
+
+    @property
+    def rank(self) -> int:
+        """This worker's place, from 0; another one once a worker before it was lost in a run that goes on."""
+        return self._loop.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many workers train now."""
+        return self._loop.size
 
     def distribute(
         self,
@@ -182,18 +192,19 @@ class Worker:
         Each worker's `value` is a mean over its share of the batch, a loss say, and counts as much as that has samples,
         or as `weigh` was told.
         """
-        with self._together("mean", _size(value)) as group:
+
+        def mean(group: Group) -> Any:
             return together.total(value, group, self._loop.weight(group))
+
+        return self._together("mean", mean, _size(value))
 
     def sum(self, value: Any) -> Any:
         """The sum of a tensor or number over all workers; all call it alike."""
-        with self._together("sum", _size(value)) as group:
-            return together.total(value, group)
+        return self._together("sum", partial(together.total, value), _size(value))
 
     def gather(self, value: Any) -> list[Any]:
         """Return all workers' values, by rank: tensors of one type and any shape, or numbers, text, lists and dicts."""
-        with self._together("gather") as group:
-            return together.gathered(value, group)
+        return self._together("gather", partial(together.gathered, value))
 
     def metric(self, name: str, outputs: Tensors, targets: Tensors, **settings: Any) -> float | dict[str, float]:
         """The figure of a metric over all workers' outputs and targets, exact however they are divided; all call it.
@@ -204,8 +215,7 @@ class Worker:
         SettingError, and RanksDiffer if workers ask for different metrics.
         """
         metric = measured.metric_of(name, settings)
-        with self._together("metric") as group:
-            found = measured.measured(metric, outputs, targets, group)
+        found = self._together("metric", partial(measured.measured, metric, outputs, targets))
         return found if metric.higher_is_better is None else found.get(metric.name, nan)
 
     def channel(self) -> TensorMessages:
@@ -221,8 +231,9 @@ class Worker:
 
     def barrier(self) -> None:
         """Wait until all workers are here, and all updates are done; with `consistency: local` a period ends."""
+        number = next(self._barriers)
         with self._recorder.called("worker.barrier"):
-            self._loop.peers("barrier").bulletin.share(f"barrier-{next(self._barriers)}", None)
+            self._loop.make(lambda: self._loop.peers("barrier").bulletin.share(f"barrier-{number}", None))
             self._loop.meet()
 
     def evaluate(self, function: Callable[[Any], Any], data: Any, batch_size: int | None = None) -> Any:
@@ -234,14 +245,17 @@ class Worker:
         Over servers with workers that may come and go, whoever calls it measures all samples, and waits for nobody.
         Raises as `feed`.
         """
-        agreeing = partial(self._together, "evaluate")
+        return self._loop.make(lambda: self._evaluate(function, data, batch_size))
+
+    def _evaluate(self, function: Callable[[Any], Any], data: Any, batch_size: int | None) -> Any:
+        call = partial(together.call, self._loop, self._recorder)
         with self._recorder.called("worker.evaluate"):
             group = self._loop.peers("evaluate")
         share = RankMesh(data=group.size).samples(group.rank)
-        alike = partial(of_first, together=self._together)
-        if self._tellings is None:
-            self._tellings = together.tellings(group, "evaluate")
-        among = Among(share, alike if group.size > 1 else None, tellings=self._tellings)
+        if self._tellings is None or self._tellings[0] is not group:
+            self._tellings = group, together.tellings(group, "evaluate")
+        alike = partial(of_first, together=call)
+        among = Among(share, alike if group.size > 1 else None, tellings=self._tellings[1])
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         models, recorder = self._loop.models, self._recorder
         with self._loop.consensus("evaluate"), self._in_evaluation():
@@ -251,7 +265,7 @@ class Worker:
                 models,
                 self.device,
                 recorder,
-                agreeing,
+                partial(call, "evaluate"),
                 self._take_weighed,
                 all_of_them=in_parts(self._script.strategy),
             )

@@ -95,6 +95,12 @@ class Adapting(Voting):
         self._now.leave_out()
         self._adapt()
 
+    def forget(self) -> None:
+        self._now.forget()
+
+    def expect(self) -> None:
+        self._now.expect()
+
     def await_all(self) -> None:
         self._now.await_all()
 

@@ -79,6 +79,12 @@ class AfterBackward(Exchanging):
         self._update.forget()
         self._left_out(all_of_it=True)
 
+    def forget(self) -> None:
+        self.contribution.pushed.forget()
+
+    def expect(self) -> None:
+        self.contribution.pushed.begin()
+
     def settle(self) -> None:
         """Do nothing: all is done with the step."""
 

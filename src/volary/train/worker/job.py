@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from volary.errors import SettingError
 from volary.session.spec import Session
 from volary.train.agreement.first_state import agree_on_network
+from volary.train.device import refuse_recovery_on
 from volary.train.member.compare import data_facts
 from volary.train.model import build_model
 from volary.train.state.drafts import RemoteDrafts
@@ -41,11 +41,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     if member.over_servers:
         return run_served(session, member, recorder, pulse)
     device = device_for(session, member.place)
-    if device.type == "cuda" and session.strategy.recover == "memory":
-        raise SettingError(
-            "strategy.recover is memory, and training is on CUDA, where waits for a lost worker do not end; accepted: "
-            "checkpoint, or train.device=cpu"
-        )
+    refuse_recovery_on(device, session.strategy)
     groups = Regrouping(session, member, recorder, pulse, lambda: _network(session, device, member))
 
     def train(it: TrainingGroup) -> Outcome:

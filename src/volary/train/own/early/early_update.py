@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from volary.errors import SettingError
+from volary.errors import BadInput, SettingError
 from volary.sharding.ranges import Range
 from volary.train.agreement.gathered_state import gathered
+from volary.train.own.model.contents import ids_of
 from volary.train.served.server.loop_optimizer import by_group, groups_among, is_elementwise, plain
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.by_slices import by_number
 from volary.train.update.optimizer_rule import OptimizerRule, SliceOptimizer, state_as
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
@@ -178,3 +179,15 @@ class EarlyUpdate:
 def _quietly(optimizer: Optimizer) -> None:
     """A step of a slice, of which hooks on optimisers hear nothing."""
     type(optimizer).step.__wrapped__(optimizer)  # type: ignore[attr-defined]  # of functools.wraps
+
+
+def optimizer_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> Optimizer:
+    """The one that updates it. Raises BadInput if there is none, or are several."""
+    own = {id(one) for one in model.parameters()}
+    found = [one for one in optimizers if ids_of(one) & own]
+    if len(found) != 1:
+        raise BadInput(
+            f"worker.distribute: early_update is true, and {len(found)} of the given optimisers update the model; "
+            "accepted: one that does, in the same call"
+        )
+    return found[0]

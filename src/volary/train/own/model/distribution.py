@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from volary.naming import trained_parameters
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.own.early.early_steps import EarlySteps
 from volary.train.own.early.early_update import EarlyUpdate
-from volary.train.own.model.batch_norms import synchronise_norms
 from volary.train.own.model.contents import Contents
 from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.held_gradients import HeldGradients
@@ -28,31 +27,11 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
-    from volary.session.spec import Strategy
-    from volary.train.member.pulse import EndWatch
-    from volary.train.own.model.share import Share
+    from volary.train.own.model.loop_run import LoopRun
     from volary.train.own.parts.cut_model import CutModel
-    from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState
     from volary.train.worker.rank_part import RankPart
-
-
-@dataclass(frozen=True)
-class LoopRun:
-    """The parts that all models of a worker have in common. together: see
-    `volary.train.own.parts.whole_tensors.WholeTensors`.
-    """
-
-    settings: Strategy
-    share: Share
-    recorder: Recorder
-    pulse: EndWatch
-    together: Callable[[str, int], AbstractContextManager[Group]]
-
-    def sync_batch_norm(self, model: nn.Module, apart: Callable[[], Group]) -> None:
-        """See `Worker.sync_batch_norm`. apart: makes a group of all workers that nothing else uses. Raises BadInput."""
-        synchronise_norms(model, self.settings, self.share, self.recorder, apart)
 
 
 @dataclass(frozen=True)
@@ -129,7 +108,7 @@ def distribute(
         steps = StepSettings(passes=passes, weight=callbacks.weight, samples=lambda: run.share.seen)
         with kept_generators():
             strategy = rank.replica(settings, recorder, None, state, steps, update)
-            strategy.start(DeferredTensors())
+            strategy.start(DeferredTensors(new=not run.members.equal))
         behind = getattr(settings.exchange, "behind", False)
         early_steps = EarlySteps(model, update, strategy, behind=behind) if update else None
         differs = group.size > 1 and settings.consistency.pushes is not Push.GRADIENT

@@ -16,7 +16,7 @@ from volary.train.agreement.lent import lent_mean
 from volary.train.coordinator import LearnTask
 from volary.train.own.early.absent_gradient import LOOKED_AT
 from volary.train.own.model.averaging_period import AveragingPeriod
-from volary.train.own.model.distribution import LoopRun, ModelCallbacks, distribute
+from volary.train.own.model.distribution import ModelCallbacks, distribute
 from volary.train.own.model.losses import StepLoss, loss_of_backward
 from volary.train.own.model.step_agreement import StepAgreement
 from volary.train.own.parts.loop_passes import LoopPasses, refuse_batch
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
+    from volary.train.own.model.loop_run import LoopRun
     from volary.train.own.model.model_average import ModelAverage
     from volary.train.own.parts.cut_model import CutModel
     from volary.train.own.parts.loop_passes import LossFunction
@@ -59,6 +60,7 @@ class LoopModel:
         self.agreement = StepAgreement(run, self._beside)
         self.averages: list[ModelAverage] = []
         self._lent = False  # the model has what all replicas are together
+        self._closed = False
         self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
         self._consistency = run.settings.consistency.among(run.settings.partition.mesh(group.size).shares)
         self.period = AveragingPeriod(self._consistency, run.share, lambda: run.recorder.step)
@@ -66,7 +68,8 @@ class LoopModel:
         self._made = 0  # backward passes since a step
         self._in_backward = self._agreed = self._in_step = False
         self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
-        self._state, self._versions = state, count()
+        self.left_out = False  # the newest step
+        self.state, self._versions = state, count()
         self._distribute()
 
     @property
@@ -166,6 +169,9 @@ class LoopModel:
         elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
             # fewer passes than were announced, or none that reached a parameter
             self._agree()
+        if self.left_out:
+            for parameter in self.contents.trained:
+                parameter.grad = None  # of which torch's optimisers change nothing
         if self.cut is not None:
             self.cut.require_held(optimizer)
             self.cut.uncover()
@@ -187,14 +193,18 @@ class LoopModel:
             self.strategy.updated()
             if self.period.end_step():
                 self.end_period()
-        if top_level and not self.period.under_way:
+        if top_level and not self.period.under_way and not self.left_out:
             self._take([one for group in optimizer.param_groups for one in group["params"]])
 
     def compare(self, step: int) -> None:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
-        compare = self._now.rank.compare(self._run.settings)
-        if compare is not None and not self.period.under_way:
+        if not self.period.under_way:
             self.settle()
+            self._run.members.make(lambda: self._compare(step))
+
+    def _compare(self, step: int) -> None:
+        compare = self._now.rank.compare(self._run.settings)
+        if compare is not None:
             with self._run.recorder.called("the comparison of replicas"):
                 compare(step)
 
@@ -261,9 +271,26 @@ class LoopModel:
         self.strategy.take_own()
 
     def close(self) -> None:
-        """Remove the hooks from the user's model."""
-        self._now.close()
-        self._run.recorder.retire(self.strategy.traffic)
+        """Remove the hooks from the user's model; harmless when repeated."""
+        if not self._closed:
+            self._now.close()
+            self._run.recorder.retire(self.strategy.traffic)
+        self._closed = True
+
+    def suspend(self) -> None:
+        """The group is of no use any more; harmless when repeated."""
+        if not self._closed:
+            self._now.held.remove_placeholders()
+        self.close()
+
+    def regroup(self, group: Group, *, leaves_out: bool) -> None:
+        """Go on in another group, whose workers' models are equal. A collective call. leaves_out: of the iteration."""
+        self._group = self._beside = group
+        self.agreement.within(group)
+        self._consistency = self._run.settings.consistency.among(group.size)
+        self._distribute()
+        if leaves_out:
+            self.strategy.forget()
 
     def _distribute(self) -> None:
         self.agreement.begin()
@@ -273,10 +300,11 @@ class LoopModel:
             self._group.within(f"version {next(self._versions)}"),
             self._beside,
             self._passes,
-            self._state,
+            self.state,
             self._early_optimizer,
             ModelCallbacks(self._reached, self._look, self.weight, self.settle, self._why_own),
         )
+        self._closed = False
         self.contents, self.strategy, self._early = now.contents, now.strategy, now.early
 
     def _take(self, updated: Sequence[Tensor]) -> None:
@@ -296,6 +324,7 @@ class LoopModel:
         if not self._in_backward:
             self._in_backward = True
             self._run.recorder.enter_step("backward")
+            self._run.begin()
             if self.cut is not None:
                 self.cut.uncover()
             self._hear()
@@ -361,6 +390,23 @@ class LoopModel:
         self._remove_placeholders()
         if self.cut is not None:
             self.cut.uncover()
+        self.left_out = not self._run.members.step(self._agree_with_others)
+        if self.left_out:
+            self._leave_out()
+        if self.cut is not None and not self._in_step:
+            self.cut.cover()
+
+    def _leave_out(self) -> None:
+        """Nothing comes of the passes since the step before: gradients are zero, and parameters stay as they are."""
+        self.strategy.forget()
+        self.strategy.expect()
+        self._now.held.agreed()
+        for parameter in self.contents.trained:
+            parameter.grad = torch.zeros_like(parameter)
+        self._agreed, self._passed, self._in_backward = True, 0, False
+        self._stepped.clear()
+
+    def _agree_with_others(self) -> None:
         codec = self._run.settings.codec
         if not self._run.share.total and codec.at(0) != codec:
             raise SettingError(
@@ -379,8 +425,6 @@ class LoopModel:
                 parameter.grad = _of_few_rows(parameter.grad)
         self._now.held.agreed()
         self._share_buffers()
-        if self.cut is not None and not self._in_step:
-            self.cut.cover()
 
     def _remove_placeholders(self) -> None:
         if cleared := self._now.held.remove_placeholders():

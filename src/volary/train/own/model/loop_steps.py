@@ -63,7 +63,7 @@ class LoopSteps:
         """Models note it, and the lead ends a step of the run. Raises RanksDiffer, Stopped."""
         for model in models:
             model.after(optimizer, top_level=top_level)
-        leads = top_level and self._leads(optimizer)
+        leads = top_level and self._leads(optimizer) and not any(model.left_out for model in models)
         if leads:
             self._end_step(optimizer, models)
         if self._histograms is not None:
@@ -75,6 +75,9 @@ class LoopSteps:
         self._count += 1
         if self._count == 2:
             self._second()
+        for model in models:
+            if model.agreement.changing:
+                model.agreement.change()
         if any(model.agreement.ending for model in models):
             raise Stopped("the run was asked to end after this step")
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.network.loss_graph import sum_in
+from volary.network.loss_graph import mean_of_some_in, sum_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from torch import Tensor
@@ -77,3 +78,34 @@ def loss_of_backward() -> Tensor | None:
     root = found[0] if isinstance(found, list | tuple) and found else found
     scalar = isinstance(root, torch.Tensor) and root.numel() == 1 and root.device.type == "cpu"
     return root if scalar else None
+
+
+class LossWatch:
+    """Warns, once, of a loss that is a mean over a part of the batch, where workers are weighted by their samples.
+
+    samples: of this worker's share of the newest batch; 0 where nobody knows; None: the loop says what counts. Each
+    worker looks at its own losses: in some shares everything counts.
+    """
+
+    def __init__(self, recorder: Recorder, samples: Callable[[], int | None]) -> None:
+        self._recorder, self._samples = recorder, samples
+        self._torch, self._instead = torch.autograd.backward, self._backward
+        # no hook of torch's is called before the graph is let go of
+        torch.autograd.backward = self._instead
+
+    def close(self) -> None:
+        """Let torch's own function be called again."""
+        if torch.autograd.backward is self._instead:
+            torch.autograd.backward = self._torch
+
+    def _backward(self, tensors: Any, *more: Any, **named: Any) -> None:
+        root = tensors[0] if isinstance(tensors, list | tuple) and tensors else tensors
+        samples = self._samples()
+        # on a GPU what autograd has kept would be waited for
+        looks = isinstance(root, torch.Tensor) and root.numel() == 1 and root.device.type == "cpu"
+        if looks and samples is not None and (how := mean_of_some_in(root, samples)):
+            self.close()
+            text = f"the loss is a mean over a part of the batch ({how}), and workers are weighted by their samples"
+            accepted = "accepted: worker.weigh(count) before backward(), with what this worker's loss divides by"
+            self._recorder.event("warning", text=f"{text}; {accepted}")
+        self._torch(tensors, *more, **named)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from volary.comm.groups.blocking import adding_up
+from volary.errors import PeerLost
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
@@ -19,24 +21,38 @@ class Weighed:
     """The value that this worker gave to `worker.weigh`, its `count`, and the sum over `group`, which comes beside the
     forward.
 
-    Making one is a collective call. nothing: called if the sum is 0.
+    Making one is a collective call. nothing: called if the sum is 0. survives: a lost worker does not end the run.
     """
 
-    def __init__(self, count: float, group: Group, recorder: Recorder, nothing: Callable[[], None]) -> None:
-        self.count, self._nothing = count, nothing
+    def __init__(
+        self, count: float, group: Group, recorder: Recorder, nothing: Callable[[], None], *, survives: bool = False
+    ) -> None:
+        self.count, self._nothing, self._survives = count, nothing, survives
         self._all, self._recorder = torch.tensor(count, dtype=torch.float64), recorder
-        self._wait = adding_up(self._all, group) if group.size > 1 else None
+        self._wait: Callable[[], None] | None = None
+        with self._alone_if_lost():
+            self._wait = adding_up(self._all, group) if group.size > 1 else None
 
     @property
     def total(self) -> float:
         """The sum of all workers' counts. The first call waits for them; raises PeerLost."""
         if self._wait is not None:
-            with self._recorder.called("worker.weigh"):
-                self._wait()
-            self._wait = None
+            wait, self._wait = self._wait, None
+            with self._recorder.called("worker.weigh"), self._alone_if_lost():
+                wait()
             if not self._all:
                 self._nothing()
         return self._all.item()
+
+    @contextmanager
+    def _alone_if_lost(self) -> Iterator[None]:
+        """This worker's count is that of all if one is lost: nothing comes of the step, whose exchange breaks, too."""
+        try:
+            yield
+        except PeerLost:
+            if not self._survives:
+                raise
+            self._all.fill_(self.count)
 
     @property
     def weight(self) -> float:
@@ -47,11 +63,12 @@ class Weighed:
 class Weighing:
     """Makes what `worker.weigh` is told one `Weighed` after another; all workers call it alike.
 
-    apart: makes the group for that, with the first call, over connections that no model uses.
+    apart: makes the group for that, with the first call, over connections that no model uses. survives: as of
+    `Weighed`.
     """
 
-    def __init__(self, recorder: Recorder, apart: Callable[[], Group]) -> None:
-        self._recorder, self._apart = recorder, apart
+    def __init__(self, recorder: Recorder, apart: Callable[[], Group], *, survives: bool = False) -> None:
+        self._recorder, self._apart, self._survives = recorder, apart, survives
         self._group: Group | None = None
         self._warned_empty = False
 
@@ -59,7 +76,11 @@ class Weighing:
         """Add up what counts of a batch on all workers. Raises PeerLost."""
         if self._group is None:
             self._group = self._apart()
-        return Weighed(count, self._group, self._recorder, self._tell_empty)
+        return Weighed(count, self._group, self._recorder, self._tell_empty, survives=self._survives)
+
+    def regroup(self) -> None:
+        """Others weigh together from the next call on, in a group that is made with it."""
+        self._group = None
 
     def _tell_empty(self) -> None:
         """Say once that a batch learns from nothing."""

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.train.agreement.votes import Agreed
     from volary.train.own.model.averaging_period import AveragingPeriod
-    from volary.train.own.model.distribution import LoopRun
+    from volary.train.own.model.loop_run import LoopRun
     from volary.train.replica import Voting
 
 
 class StepAgreement:
-    """The agreements of one model. group: compares places if they differ. ending: all end after this step."""
+    """The agreements of one model. group: compares places if they differ. ending: all end after this step. changing:
+    other workers follow these after it.
+    """
 
     def __init__(self, run: LoopRun, group: Group) -> None:
-        self.ending = False
+        self.ending = self.changing = False
         self._run, self._group = run, group
         self._settings = FollowedSettings()
         self._ahead = False  # this step's votes have left
@@ -30,6 +32,10 @@ class StepAgreement:
     def begin(self) -> None:
         """The model is distributed anew: nothing has been said."""
         self._ahead = False
+
+    def within(self, group: Group) -> None:
+        """Others compare their places with this worker's from now on."""
+        self._group = group
 
     def see(self, optimizer: Optimizer) -> None:
         """Remember the optimiser's settings: they must be those of all workers, whose replicas are equal."""
@@ -39,7 +45,7 @@ class StepAgreement:
         """Say what this worker has found, unless that was said ahead. loss: its part in the mean over all samples."""
         if not self._ahead:
             ending = self._run.pulse.asked_to_end
-            strategy.vote(Vote(loss, busy=True, ending=ending, place=self._counted()))
+            strategy.vote(Vote(loss, busy=True, ending=ending, place=self._counted(), requests=self._run.members.asked))
         self._ahead = ahead
 
     def vote_on_period(self, strategy: Voting, period: AveragingPeriod, world_size: int) -> None:
@@ -53,7 +59,13 @@ class StepAgreement:
         if agreed.apart:
             raise_diverged(self._place(), self._settings.named(), self._group)
         self.ending = self.ending or agreed.ending
+        self.changing = agreed.requests > 0
         return agreed
+
+    def change(self) -> None:
+        """Let other workers follow those of this step, which all have made. Raises Stopped if this one leaves."""
+        self.changing = False
+        self._run.members.change()
 
     def _counted(self) -> int:
         """Count what all workers have alike that are at the same place, and whose replicas stay equal."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.groups.group import Group
-    from volary.train.own.model.distribution import LoopRun
+    from volary.train.own.model.loop_run import LoopRun
 
 
 def joined(

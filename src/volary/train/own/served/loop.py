@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
@@ -16,7 +16,7 @@ from volary.train.member.bulletin import BoardBulletin
 from volary.train.own.hooks import OptimizerHooks, PassHooks
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.loop_feed import LoopFeed
-from volary.train.own.model.loss_watch import LossWatch
+from volary.train.own.model.losses import LossWatch
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.rank_copy import RankCopy
 from volary.train.own.served.average import ServedAverage
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
     from volary.train.own.served.loop_start import LoopStart
     from volary.train.own.served.steps import ServedSteps
+
+Found = TypeVar("Found")
 
 
 class ServedLoop:
@@ -69,6 +71,9 @@ class ServedLoop:
     @property
     def models(self) -> list[nn.Module]:
         return self._given[0]
+
+    def make(self, act: Callable[[], Found]) -> Found:
+        return act()
 
     def weight(self, group: Group) -> float:
         if self._steps is None:

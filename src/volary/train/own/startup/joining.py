@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import cut
 from volary.errors import Stopped
-from volary.train.device import device_of
+from volary.train.device import device_of, refuse_recovery_on
 from volary.train.loop import enough_samples
+from volary.train.own.recovering.loop_members import LoopMembers
 from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.loop_start import LoopStart
@@ -41,6 +42,7 @@ def worker_of(
     Raises RanksDiffer if they are not.
     """
     device = device_of(script.device, member.place)
+    refuse_recovery_on(device, script.strategy)
     start = LoopStart(script, member, recorder, pulse, device, facts)
     several = watched(recorder, member.directory.path) if script.strategy.workers > 1 else nullcontext()
     with several, _over_servers(start, doing) if member.over_servers else _in_group(start, pulse, doing) as loop:
@@ -56,11 +58,18 @@ def worker_of(
 def _in_group(start: LoopStart, pulse: Pulse, doing: str) -> Iterator[LoopBackend]:
     """Among workers that each have all parameters."""
     script, recorder, device = start.script, start.recorder, start.device
-    with joined(start.member, recorder, device, script.strategy.backend, start.facts) as group:
+    backend, members = script.strategy.backend, None
+    if script.strategy.recover == "memory":
+        members = LoopMembers(start.member, script.strategy.workers, recorder, pulse, device, backend)
+    alone = joined(start.member, recorder, device, backend, start.facts)
+    with alone if members is None else members.meet(start.facts) as group:
         try:
             _begin(start, doing)
             drafts = drafts_of(start.member, group, recorder, pulse, script.checkpoint)
-            yield ReplicatedLoop(script, group, recorder, pulse, device, drafts)
+            loop = ReplicatedLoop(script, group, recorder, pulse, device, drafts, members)
+            if members is not None:
+                members.loop = loop
+            yield loop
         except Stopped:
             raise
         except BaseException:

@@ -1,0 +1,82 @@
+"""The rest of an epoch that the workers of a loop of one's own divide anew, once some of them are lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from volary.data.sharing.among import Batches, SharedData
+    from volary.train.own.recovering.loop_members import LoopMembers
+
+
+class EpochOrder:
+    """The batches that all workers have of an epoch, which they keep: who is rank 0 now may draw others.
+
+    of_first: gives all of them rank 0's.
+    """
+
+    def __init__(self, of_first: Callable[[Batches], Batches]) -> None:
+        self._of_first = of_first
+        self._known: list[Batches] = []
+        self._place = 0
+
+    def __call__(self, batches: Batches) -> Batches:
+        """All workers' batches, where this one has drawn these."""
+        if self._place == len(self._known):
+            self._known.append(self._of_first(batches))
+        self._place += 1
+        return self._known[self._place - 1]
+
+    def begin(self) -> None:
+        """Forget the epoch before: another one begins."""
+        self._known, self._place = [], 0
+
+    def rewind(self) -> None:
+        """The same epoch is gone through from its beginning."""
+        self._place = 0
+
+
+class DividedAgain:
+    """Of one feed. divided: the data among the workers that there are. order: of its epochs."""
+
+    def __init__(self, members: LoopMembers, order: EpochOrder, divided: Callable[[], SharedData]) -> None:
+        self._members, self._order, self._divided = members, order, divided
+        self._number = members.members.number
+        self._iteration = self._given = self._seen = 0  # of the loop, with what was given out and seen before it
+
+    @property
+    def due(self) -> bool:
+        """Whether the batches that follow are to be divided anew, or given again."""
+        other = self._members.members.number != self._number
+        return not self._members.leaves_out and (other or self._left_out)
+
+    @property
+    def _left_out(self) -> bool:
+        """Whether nothing came of the newest batches."""
+        return 0 < self._iteration == self._members.left_out
+
+    def note(self, iteration: int, given: int, seen: int) -> None:
+        """A batch is given out in this iteration of the loop. given, seen: batches of the epoch, and samples, before"""
+        if iteration != self._iteration:
+            self._iteration, self._given, self._seen = iteration, given, seen
+
+    def place(self, given: int, seen: int) -> tuple[int, int]:
+        """The same of what counts, where so much was given out and seen."""
+        return (self._given, self._seen) if self._left_out else (given, seen)
+
+    def begin_epoch(self, shared: SharedData) -> SharedData:
+        """The data of an epoch that begins; `shared`: as it was divided before."""
+        self._order.begin()
+        return shared if self._members.members.number == self._number else self.again()
+
+    def again(self) -> SharedData:
+        """The data among the workers that there are now."""
+        self._number, self._iteration = self._members.members.number, 0
+        self._order.rewind()
+        return self._divided()
+
+    def take_back(self) -> None:
+        """Let the loop be as it was before what is given again."""
+        self._members.take_back()

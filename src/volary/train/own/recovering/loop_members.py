@@ -1,0 +1,296 @@
+"""The workers of a loop of one's own with `recover: memory`: if some are lost, the others meet, wherever their code is.
+
+All workers make the same steps and calls, one after the other. Each of these ends with a word of all, `_end`: who has
+heard it knows that all others had come so far, whoever is lost after that. So those that are left find out whether the
+one under way counts: it does if one of them has heard the word, or all are at it. Else a call is made again. A step is
+left out on all of them, with the whole iteration of the loop that it is in, also by those that had not begun it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+import torch
+
+from volary.comm.control.errors import ConnectionLost
+from volary.comm.groups.blocking import add_up
+from volary.errors import BadInput, PeerLost, Stopped
+from volary.run.control.requests import ChangeMembers, WorkerRequest
+from volary.run.launch.members import GroupMembers
+from volary.train.own.recovering.step_before import StepBefore
+from volary.train.state.seeds import generators_state, restore_generators
+from volary.train.worker.connect import gathered, joined
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from volary.comm.groups.group import Group
+    from volary.train.member.compare import Facts
+    from volary.train.member.process import Membership
+    from volary.train.member.pulse import Pulse
+    from volary.train.own.recovering.step_before import Updated
+    from volary.train.recording.recorder import Recorder
+
+Found = TypeVar("Found")
+
+
+class Regrouped(Protocol):
+    """A loop, which goes on in another group where workers are lost."""
+
+    def suspend(self) -> None:
+        """Let go of the group, whose connections are cut; harmless when repeated."""
+        ...
+
+    def regroup(self, group: Group, *, leaves_out: bool) -> None:
+        """Go on in another group. A collective call. leaves_out: an iteration that is under way, or the next one."""
+        ...
+
+
+def refuse_with_recovery(members: LoopMembers | FixedMembers, having: str) -> None:
+    """Raise BadInput for a loop that has something which is bound to all workers, if some may be lost."""
+    if members.recovers:
+        raise BadInput(
+            f"the loop has {having}, and strategy.recover is memory, with which others go on without a lost one; "
+            "accepted: a loop without it, or recover=checkpoint"
+        )
+
+
+class FixedMembers:
+    """Workers none of which may be lost."""
+
+    recovers = leaves_out = has_left = equal = False
+    left_out = asked = 0
+
+    def make(self, act: Callable[[], Found]) -> Found:
+        """Make a call that all make."""
+        return act()
+
+    def step(self, act: Callable[[], object]) -> bool:
+        """Make a step that all make; whether it counts."""
+        act()
+        return True
+
+    def begin(
+        self, generators: Any, named: Sequence[Any], optimizers: Sequence[Optimizer], models: Sequence[Updated]
+    ) -> int:
+        """An iteration may begin here: with a batch, or a backward pass. Returns its number.
+
+        generators, named, optimizers, models: as of `StepBefore.of`.
+        """
+        return 0
+
+    def take_back(self) -> None:
+        """If the iteration before was left out, let the loop's values be as they were before it."""
+
+    def change(self) -> None:
+        """Let others follow those that there are, once all have made a step. Raises Stopped for who leaves."""
+
+
+class LoopMembers:
+    """See the head of this file. members: who trains, in the order of the group. loop: what follows them.
+
+    left_out: the newest iteration that was left out; 0: there is none. Iterations are numbered from 1. has_left: this
+    worker was asked to leave, and others go on. equal: workers go on with models that are equal.
+    """
+
+    recovers = True
+
+    def __init__(
+        self,
+        member: Membership,
+        workers: int,
+        recorder: Recorder,
+        pulse: Pulse,
+        device: torch.device,
+        backend: str,
+    ) -> None:
+        self._member, self._recorder, self._pulse, self._news = member, recorder, pulse, pulse.members
+        self._device, self._backend = device, backend
+        self.members = self._trained = GroupMembers(tuple(range(workers)))
+        self.loop: Regrouped | None = None
+        self.left_out, self.has_left, self.equal = 0, False, False
+        self._meeting = ExitStack()
+        self._words: Group | None = None  # of all, for nothing but their words
+        self._ended = 0  # calls and steps that count
+        self._begun = self._closed = 0  # iterations
+        self._leaves_out = 0  # iterations up to this one are
+        self._before: StepBefore | None = None
+        self._taken_back = True
+
+    @contextmanager
+    def meet(self, facts: Facts) -> Iterator[Group]:
+        """Be in the group of all workers, for a while, and in those that follow. facts: as of `joined`. Raises as that
+        does.
+        """
+        with self._meeting:
+            group = self._join(self._member, facts)
+            self._words = self._apart(group)
+            yield group
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the iteration that is under way, or the next one, is left out."""
+        return self._closed < self._leaves_out
+
+    def make(self, act: Callable[[], Found]) -> Found:
+        """Make a call that all make; with those that are left if some are lost meanwhile. Raises as `step`."""
+        before = generators_state()
+        while not (done := self._made(act, closes=False)):
+            restore_generators(before)
+        return done[0]
+
+    def step(self, act: Callable[[], object]) -> bool:
+        """Make a step that all make; whether it counts. Raises what `act` does, and PeerLost if nobody goes on."""
+        if self._begun == self._closed:  # without a batch, or a backward pass
+            self._begun, self._before = self._begun + 1, None
+        if not self.leaves_out and self._made(act, closes=True):
+            return True
+        self._closed += 1
+        self.left_out, self._taken_back = self._closed, False
+        if self._before is not None:
+            self._before.take_back_model()
+        return False
+
+    def begin(
+        self, generators: Any, named: Sequence[Any], optimizers: Sequence[Optimizer], models: Sequence[Updated]
+    ) -> int:
+        """An iteration may begin here: with a batch, or a backward pass. Returns its number.
+
+        generators, named, optimizers, models: as of `StepBefore.of`.
+        """
+        if self._begun == self._closed:
+            self.take_back()
+            self._begun, self._before = self._begun + 1, StepBefore.of(generators, named, optimizers, models)
+        return self._begun
+
+    @property
+    def asked(self) -> int:
+        """How many requests there are that others follow these workers, as far as this one knows."""
+        return len(self._requests)
+
+    @property
+    def _requests(self) -> list[ChangeMembers]:
+        known = [msgspec.convert(one, WorkerRequest) for one in self._pulse.requests]
+        return [one for one in known if isinstance(one, ChangeMembers) and one.number == self.members.number]
+
+    def change(self) -> None:
+        """Let others follow those that there are, once all have made a step. Raises Stopped for who leaves."""
+        number = self.members.number
+        self.make(lambda: None)  # nobody ends its connections before all are here
+        if self.members.number == number:
+            self._pulse.pause(number)
+            self._meet_again(PeerLost("the members of the run change"), closes=False, ready=False)
+
+    def take_back(self) -> None:
+        """If the iteration before was left out, let the loop's values be as they were before it."""
+        if not self._taken_back and self._before is not None:
+            self._before.take_back()
+        self._taken_back = True
+
+    def _made(self, act: Callable[[], Found], *, closes: bool) -> list[Found]:
+        """The value of `act`, alone in a list, if it counts; else an empty list. closes: an iteration."""
+        done = list[Found]()
+        try:
+            done.append(act())
+            self._end()
+        except Exception as error:
+            if not self._is_loss(error):
+                raise
+            return done if self._meet_again(PeerLost(str(error)), closes, ready=bool(done)) else []
+        self._count(closes)
+        return done
+
+    def _count(self, closes: bool) -> None:
+        self._ended, self._closed = self._ended + 1, self._closed + closes
+
+    def _end(self) -> None:
+        """The word of all that a call or step is done on each."""
+        assert self._words is not None, "they have met"
+        if self._words.size > 1:
+            with self._recorder.waiting():
+                add_up(torch.zeros(1), self._words)
+
+    def _is_loss(self, error: Exception) -> bool:
+        """While members change, what breaks in a worker is most likely the exchange."""
+        by_gloo = isinstance(error, RuntimeError) and "gloo" in str(error).lower()
+        return isinstance(error, PeerLost | ConnectionLost) or by_gloo or self._is_over
+
+    @property
+    def _is_over(self) -> bool:
+        return self._news.newest.number != self.members.number
+
+    def _meet_again(self, lost: PeerLost, closes: bool, *, ready: bool) -> bool:
+        """Meet with those that are left, until it succeeds; whether what was under way counts."""
+        counts = False
+        while True:
+            leaving = [rank for request in self._requests for rank in request.leaving]
+            with self._recorder.waiting():
+                self.members = self._news.after(self.members, lost)
+            if self._member.place.rank not in self.members.ranks:
+                if self._member.place.rank in leaving:
+                    self.has_left = True
+                    raise Stopped("this worker leaves the run, as it was asked to")
+                raise PeerLost(f"the run goes on without rank {self._member.place.rank}")
+            try:
+                known = self._known(ready=ready and not counts)
+                newest = max(ended for ended, *_ in known)
+                if newest and ready and not counts and (self._ended < newest or all(one for _, one, _ in known)):
+                    counts = True
+                    self._count(closes)
+                ready = ready and counts
+                self._leaves_out = max(begun for *_, begun in known)
+                if newest:
+                    self._follow()
+            except Exception as error:
+                if not self._is_loss(error):
+                    raise
+                lost = PeerLost(str(error))
+                continue
+            if not newest:
+                raise PeerLost(f"{lost}, before the first step")
+            return counts
+
+    def _known(self, *, ready: bool) -> list[Any]:
+        """How far each of those is that are left, in their order."""
+        assert self.loop is not None, "a loop has begun"
+        self.loop.suspend()
+        if self._before is not None and self._begun > self._closed:
+            self._before.take_back_model()
+        self._meeting.close()
+        own = [self._ended, ready, max(self._begun, self._leaves_out)]
+        number, interrupting = self.members.number, partial(self._news.interrupting, self.members)
+        return gathered(self._placed(), self._recorder, number, "position", own, interrupting)
+
+    def _follow(self) -> None:
+        assert self.loop is not None, "a loop has begun"
+        placed, before = self._placed(), self._trained
+        group = self._join(placed, None)
+        self._words = self._apart(group)
+        self._recorder.place = placed.place.rank
+        self.equal = True
+        self.loop.regroup(group, leaves_out=self.leaves_out)
+        self.equal = False
+        self._trained = self.members
+        if group.leads:
+            lost = [rank for rank in before.ranks if rank not in self.members.ranks]
+            self._recorder.event("recovered", workers=group.size, lost=lost, source="memory")
+
+    def _join(self, member: Membership, facts: Facts | None) -> Group:
+        number, interrupting = self.members.number, partial(self._news.interrupting, self.members)
+        return self._meeting.enter_context(
+            joined(member, self._recorder, self._device, self._backend, facts, number, interrupting)
+        )
+
+    def _placed(self) -> Membership:
+        ranks = self.members.ranks
+        place = replace(self._member.place, rank=ranks.index(self._member.place.rank), world_size=len(ranks))
+        return replace(self._member, place=place)
+
+    @staticmethod
+    def _apart(group: Group) -> Group:
+        return group if group.size == 1 else group.divided([list(range(group.size))])

@@ -1,0 +1,218 @@
+"""`strategy.recover: memory` in loops of a user's own: a worker is lost, and the loops of the others go on."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
+
+from faults._running import VOLARY, events, last_step, running, state
+from volary.comm.groups.group import Group
+from volary.run.database.reader import RunReader
+from volary.session.script import Script
+from volary.train.member.bulletin import BoardBulletin
+from volary.train.member.pulse import NoDriver
+from volary.train.own.replicated_loop import ReplicatedLoop
+from volary.train.own.worker import Worker
+from volary.train.recording.recorder import Recorder
+from volary.train.state.state_file import unpacked
+
+PROGRAM = """\
+import os
+import signal
+import time
+import torch
+import volary
+from torch.utils.data import TensorDataset
+
+EPOCHS = 6  # of 8 steps, the last of 25 samples
+
+
+def data():
+    draws = torch.Generator().manual_seed(3)
+    return TensorDataset(torch.randn(256, 16, generator=draws).double(), torch.randint(4, (256,), generator=draws))
+
+
+def train(worker, deaths=(), pace_s=0.0, passes=1, saves=False):
+    torch.manual_seed(1)
+    layers = [torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)]
+    model = torch.nn.Sequential(*layers).double()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+    model, optimizer = worker.distribute(model, optimizer, passes=passes)
+    average = worker.average(model, 0.9)
+    worker.restore(model=model, optimizer=optimizer, schedule=schedule, average=average)
+    feed, began_as = worker.feed(data(), batch_size=33), worker.rank
+    iterations, means = 0, []
+
+    def dies(where):
+        if [began_as, iterations, where] in [list(one) for one in deaths]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def measured(batch):
+        dies("evaluate")
+        return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    for _ in worker.epochs(EPOCHS):
+        for inputs, targets in feed:
+            time.sleep(pace_s)
+            dies("forward")
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+            (loss / passes).backward()
+            iterations += 1
+            if iterations % passes and len(inputs) and iterations % 8:
+                continue
+            dies("backward")
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+            dies("step")
+            if iterations % 5 == 0:
+                dies("call")
+                means.append(worker.mean(loss))
+        dies("epoch")
+        means.append(worker.evaluate(measured, data(), batch_size=33))
+        if saves:
+            dies("save")
+            worker.save(model=model, optimizer=optimizer, schedule=schedule, average=average)
+    worker.barrier()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    return {"state": state, "average": average.state_dict(), "lr": schedule.get_last_lr()[0], "iterations": iterations,
+            "evaluated": means[-1], "rank": worker.rank, "size": worker.world_size}
+
+
+if __name__ == "__main__":
+    volary.launch(train, name="it", workers=WORKERS, strategy=STRATEGY, kwargs=HOW)
+"""
+
+
+def started(workers: int, how: dict[str, Any], **strategy: Any) -> Any:
+    """A run of the program for a while."""
+    text = PROGRAM.replace("STRATEGY", repr({"recover": "memory", **strategy}))
+    Path("own.py").write_text(text.replace("WORKERS", str(workers)).replace("HOW", repr(how)))
+    return running(sys.executable, "own.py")
+
+
+def alone(**how: Any) -> dict[str, Any]:
+    """One process trains by itself; its result."""
+    names: dict[str, Any] = {"__name__": "own"}
+    exec(PROGRAM, names)
+    script, recorder, cpu = Script(program="own.py"), Recorder.unheard(), torch.device("cpu")
+    loop = ReplicatedLoop(script, Group(BoardBulletin(HashStore(), 0, 1, 0)), recorder, NoDriver(), cpu)
+    with closing(Worker(loop, script, recorder, cpu, 0)) as worker:
+        found: dict[str, Any] = names["train"](worker, **how)
+        return found
+
+
+def values(run: Any) -> list[dict[str, Any]]:
+    return [unpacked(file.read_bytes(), file) for file in sorted(run.directory.results.glob("rank-*.pt"))]
+
+
+def recovered(run: Any) -> list[dict[str, Any]]:
+    return [one.data for one in events(run.directory, "recovered")]
+
+
+def assert_as_alone(run: Any, expected: dict[str, Any], left: int) -> None:
+    """Workers' models are equal, and those of one process to rounding; each step has learnt from its samples once."""
+    found = values(run)
+    assert [(one["rank"], one["size"]) for one in found] == [(place, left) for place in range(left)]
+    for one in found:
+        for kind in ("state", "average"):
+            for name, value in one[kind].items():
+                assert torch.equal(value, found[0][kind][name]), name
+                torch.testing.assert_close(value, expected[kind][name], rtol=0, atol=1e-9)
+        assert one["lr"] == expected["lr"]
+        assert one["evaluated"] == pytest.approx(expected["evaluated"], abs=1e-9)
+        assert one["iterations"] == found[0]["iterations"] >= expected["iterations"]
+    with RunReader(run.directory) as reader:
+        rows = list(reader.steps())
+    lost = {rank for data in recovered(run) for rank in data["lost"]}
+    for step in range(1, last_step(run.directory) + 1):
+        learnt = {row.rank: row.samples for row in rows if row.step == step}
+        batch = 33 if step % 8 else 25
+        # the newest rows of who is killed may be missing
+        assert sum(learnt.values()) == batch or (sum(learnt.values()) < batch and lost - learnt.keys()), step
+
+
+def test_the_loops_of_the_others_go_on_and_make_the_step_again():
+    expected = alone()
+    with started(3, {"deaths": [[0, 20, "forward"]]}) as run:
+        ended = run.ended()
+        assert (ended.status, state(run.directory), last_step(run.directory)) == (0, "finished", 48), run.text()
+        assert recovered(run) == [{"workers": 2, "lost": [0], "source": "memory"}]
+        assert_as_alone(run, expected, left=2)
+        assert values(run)[0]["iterations"] == 49, "the one that was left out is made again"
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize(
+    ("where", "rank", "at"),
+    [
+        ("forward", 2, 1),
+        ("forward", 1, 15),
+        ("backward", 0, 17),
+        ("backward", 2, 16),
+        ("step", 1, 12),
+        ("call", 0, 15),
+        ("call", 2, 40),
+        ("evaluate", 1, 16),
+        ("epoch", 0, 24),
+        ("save", 0, 16),
+        ("save", 2, 24),
+    ],
+)
+@pytest.mark.parametrize("route", ["auto", "ring", "torch"])
+def test_a_worker_may_be_killed_wherever_its_loop_is(where, rank, at, route):
+    expected = alone()
+    exchange = {"name": "allreduce", "route": route}
+    with started(3, {"deaths": [[rank, at, where]], "saves": where == "save"}, exchange=exchange) as run:
+        assert run.ended().status == 0, run.text()
+        assert [data["lost"] for data in recovered(run)] == [[rank]]
+        assert_as_alone(run, expected, left=2)
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("passes", [1, 3])
+def test_two_may_be_killed_at_once_and_a_third_later_and_the_last_one_trains_alone(passes):
+    how = {"deaths": [[0, 15, "forward"], [3, 15, "forward"], [1, 30, "forward"]], "passes": passes}
+    expected = alone(passes=passes)
+    with started(4, how) as run:
+        assert run.ended().status == 0, run.text()
+        assert {rank for data in recovered(run) for rank in data["lost"]} == {0, 1, 3}
+        assert_as_alone(run, expected, left=1)
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loss_while_the_others_meet_again_is_gone_on_from_as_well(seed):
+    draw = random.Random(seed)
+    expected = alone()
+    with started(4, {"pace_s": 0.02}, exchange={"name": "allreduce", "route": draw.choice(["ring", "auto"])}) as run:
+        run.wait_for_step(10)
+        first, second = draw.sample(range(4), 2)
+        run.kill(rank=first)
+        run.wait_until(lambda: events(run.directory, "lost"))
+        time.sleep(draw.uniform(0, 0.5))  # no condition: any moment of the meeting is a case
+        run.kill(rank=second)
+        assert run.ended().status == 0, run.text()
+        assert_as_alone(run, expected, left=2)
+
+
+@pytest.mark.slow  # trains for seconds
+def test_a_worker_leaves_between_two_steps_and_nothing_is_made_again():
+    expected = alone()
+    with started(3, {"pace_s": 0.05}) as run:
+        run.wait_for_step(4)
+        with running(*VOLARY, "leave", "it", "0") as leaving:
+            assert leaving.ended().status == 0, leaving.text()
+        assert run.ended().status == 0, run.text()
+        assert [(one["workers"], one["left"]) for one in recovered(run)] == [(2, [0])]
+        assert_as_alone(run, expected, left=2)
+        assert values(run)[0]["iterations"] == expected["iterations"]
