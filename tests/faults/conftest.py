@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from _once import once
+from faults._clock import MOVED
 from faults._queue import until
 from faults._running import VOLARY, Run, outcome, running, session
 from volary.cli.command.main import run as command
@@ -27,6 +28,17 @@ def launch() -> Iterator[Callable[..., Run]]:
     """`launch("train", "session.yaml")`: the command in a process of its own."""
     with contextlib.ExitStack() as stack:
         yield lambda *arguments, **how: stack.enter_context(running(*VOLARY, *arguments, **how))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The seconds by which the clock of every process that a test starts is ahead: a file, to be replaced whole."""
+    file = Path("ahead").absolute()
+    file.write_text("0")
+    Path("moved").mkdir()
+    Path("moved/sitecustomize.py").write_text(MOVED.format(file=str(file)))
+    monkeypatch.setenv("PYTHONPATH", str(Path("moved").absolute()))
+    return file
 
 
 @pytest.fixture(scope="session")

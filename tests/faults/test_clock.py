@@ -1,54 +1,17 @@
-"""The machine's clock is set while a run trains: nobody is lost, and times that are shown make sense.
-
-Nobody may set a machine's clock in a test. So every Python process of the run begins with a module that moves what the
-system says of the time of day by what is in a file: driver, workers, servers, and what they are forked from.
-"""
+"""The machine's clock is set while a run trains: nobody is lost, and times that are shown make sense."""
 
 from __future__ import annotations
 
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
+from faults._clock import DAY_S, jump
 from faults._running import events, outcome, session
 from faults.conftest import STEPS
 from volary.monitor.digest import elapsed_s
 from volary.run.database.reader import RunReader
-
-DAY_S = 86_400.0
-MOVED = """\
-import time
-from pathlib import Path
-
-FILE, tell, tell_ns = Path({file!r}), time.time, time.time_ns
-
-
-def ahead_s():
-    return float(FILE.read_text() or 0)
-
-
-time.time = lambda: tell() + ahead_s()
-time.time_ns = lambda: tell_ns() + round(ahead_s() * 1e9)
-"""
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The seconds by which the clock of every process that a test starts is ahead: a file, to be replaced whole."""
-    file = Path("ahead").absolute()
-    file.write_text("0")
-    Path("moved").mkdir()
-    Path("moved/sitecustomize.py").write_text(MOVED.format(file=str(file)))
-    monkeypatch.setenv("PYTHONPATH", str(Path("moved").absolute()))
-    return file
-
-
-def jump(clock: Path, ahead_s: float) -> None:
-    new = clock.with_name("new")
-    new.write_text(str(ahead_s))
-    new.replace(clock)
 
 
 @pytest.mark.slow  # waits for two whole runs

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from faults._disk import filled, small
 from faults._running import events, outcome, session, state
 from faults.conftest import STEPS
 from volary.run.checkpoints import Checkpoints
@@ -18,14 +19,8 @@ from volary.run.checkpoints import Checkpoints
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """The folder `runs`, on a file system of 4 MiB."""
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "volary-test", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"needs root, to mount a small file system: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small(tmp_path / "runs") as folder:
+        yield folder
 
 
 @pytest.mark.root
@@ -35,10 +30,7 @@ def test_full_disk_ends_no_training_but_fails_the_run_at_its_end_and_resume_goes
 ):
     run = launch("train", session(steps=STEPS, pace_s=0.02))
     run.wait_until(lambda: run.directory.checkpoints.exists() and Checkpoints(run.directory.checkpoints).steps())
-    ballast = small_disk / "ballast"
-    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-        while True:
-            file.write(bytes(4096))
+    ballast = filled(small_disk)
     run.wait_until(lambda: "No space left" in run.text())
     assert run.process.poll() is None
     ended = run.ended()
