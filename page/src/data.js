@@ -8,6 +8,7 @@ import { many, number, percent, plural } from "./words.js";
 
 const CLASSES = 40; // that are listed
 const TYPING_MS = 150;
+const KINDS = { images: "Images", sounds: "Sounds", table: "A table", arrays: "Arrays", text: "Text" };
 
 // see: told what was found, or null while it is looked for.
 export function Data({ found, see }) {
@@ -30,7 +31,7 @@ export function Data({ found, see }) {
   return html`<div class=${over ? "drop over" : "drop"} onDragOver=${(event) => { event.preventDefault(); hover(true); }} onDragLeave=${() => hover(false)} onDrop=${drop}>
       <form class="tools" onSubmit=${(event) => { event.preventDefault(); see(null); done(look(path)); }}>
         <${Path} path=${path} type=${type} /><button type="submit" disabled=${!!under || !path}>Look</button></form>
-      <p>A folder with a folder of images for each class, or a table: CSV, Parquet or Arrow. Or drop one here, or ${" "}
+      <p>A folder with a folder of images or sounds (WAV) for each class; a table: CSV, Parquet or Arrow; NumPy's arrays; or text. Or drop it here, or ${" "}
         <label class="button plain">choose a folder<input type="file" class="unseen" webkitdirectory onChange=${pick} /></label> <label class="button plain">choose files<input type="file" class="unseen" multiple onChange=${pick} /></label></p>
       <p role="status" class="quiet">${under}</p>
       ${refused && html`<p class="error said" role="alert">${refused}</p>`}
@@ -52,16 +53,18 @@ function Path({ path, type }) {
 function Found({ found, aim }) {
   const classes = Object.entries(found.classes);
   const most = Math.max(1, ...classes.map(([, count]) => count));
-  const parts = Object.entries(found.parts).map(([name, count]) => `${plural(count, "sample")} ${name === "train" ? "to train on" : "to validate with"}`);
+  const parts = Object.entries(found.parts).map(([name, count]) => `${plural(count, "sample")} ${name === "train" ? "to train on" : "to validate with"}`)
+    .concat(Object.entries(found.facts).map(([name, count]) => `${many(count)} ${count === 1 ? name.replace(/s$/, "") : name}`));
   return html`<div class="cards">
-    <${Card} name="data" title="What is in it" wide>${() => html`<p>${found.kind === "images" ? "Images" : "A table"}: ${parts.join(", ")}${classes.length > 0 && (classes.length === 1 ? ", 1 class" : `, ${many(classes.length)} classes`)}. <span class="quiet">${found.path}</span></p>
+    <${Card} name="data" title="What is in it" wide>${() => html`<p>${KINDS[found.kind]}: ${parts.join(", ")}${classes.length > 0 && (classes.length === 1 ? ", 1 class" : `, ${many(classes.length)} classes`)}. <span class="quiet">${found.path}</span></p>
       ${found.remarks.map((text) => html`<p class=${found.session ? "quiet" : "error"} role=${found.session ? null : "alert"}>${text}</p>`)}
       ${found.columns.length > 0 && html`<div class="tools"><label>Predict <select onChange=${(event) => aim(event.target.value)}>${found.columns.filter((one) => one.kind !== "image").map((one) => html`<option value=${one.name} selected=${one.name === found.target}>${one.name}</option>`)}</select></label></div>
-        <${Table} caption="columns" right=${[2, 3, 4, 5, 6, 7]} head=${["column", "kind", "missing", "distinct", "least", "mean", "deviation", "greatest"]}
+        <${Table} caption=${found.kind === "arrays" ? "arrays" : "columns"} right=${[2, 3, 4, 5, 6, 7]} head=${[found.kind === "arrays" ? "array" : "column", "kind", "missing", "distinct", "least", "mean", "deviation", "greatest"]}
           rows=${found.columns.map((one) => [html`${one.name}${one.name === found.target && html` <span class="tag">target</span>`}`, one.kind, many(one.missing), many(one.distinct), ...[one.least, one.mean, one.std, one.greatest].map((value) => (value === null ? "" : number(value)))])} />`}`}<//>
     ${classes.length > 0 && html`<${Card} name="classes" title="Classes">${() => html`<ul class="histogram counts">${classes.slice(0, CLASSES).map(([name, count]) => html`<li><span>${name}</span><i style=${{ background: "var(--link)", width: `${(100 * count) / most}%` }}></i><span>${many(count)}</span></li>`)}</ul>
       ${classes.length > CLASSES && html`<p class="quiet">and ${many(classes.length - CLASSES)} more</p>`}`}<//>`}
-    ${found.pictures.length > 0 && html`<${Card} name="samples" title="Some samples" size="major">${() => html`<${Pictures} all=${found.pictures.map((one) => ({ link: one.link, words: [one.of_class], told: `${one.name}, ${one.width} × ${one.height}` }))} />`}<//>`}
+    ${found.pictures.length > 0 && html`<${Card} name="samples" title="Some samples" size="major">${() => html`<${Pictures} all=${found.pictures.map((one) => ({ link: one.link, words: [one.of_class], told: `${one.name}, ${one.size}` }))} />`}<//>`}
+    ${found.excerpt && html`<${Card} name="excerpt" title="How it begins" size="major">${() => html`<pre class="written">${found.excerpt}</pre>`}<//>`}
   </div>`;
 }
 

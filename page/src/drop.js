@@ -26,7 +26,7 @@ async function within(entry, above) {
 // Sends all; where they are: their folder, or the one file. told: how many were sent so far. What is hidden stays here.
 export async function send(all, told) {
   const files = all.filter(({ name }) => !name.split("/").some((part) => part.startsWith(".")));
-  if (!files.length) throw new Error("there is no file in what was dropped; accepted: a folder of images, or a table");
+  if (!files.length) throw new Error("there is no file in what was dropped; accepted: a folder of images or sounds, a table, arrays or text");
   const top = files[0].name.split("/")[0];
   const together = files.every(({ name }) => name.startsWith(`${top}/`));
   const { name: into, path } = await act("begin", { name: together ? top : top.replace(/\.\w+$/, "") });

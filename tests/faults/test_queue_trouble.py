@@ -1,4 +1,4 @@
-"""What happens to a queue on a machine in trouble: a second runner, a clock that is set, a full disk, a new start."""
+"""The queue of a machine in trouble: a second runner, a clock that is set, a full disk, a new start."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from page._asking import Said, Server, served
 from volary.data.decoding.images import SUFFIXES as IMAGES
+from volary.data.decoding.sound import SUFFIXES as SOUNDS
 from volary.data.tables.arrow_file import SUFFIXES as ARROW
 from volary.errors import BadInput
 from volary.page.making import uploads
@@ -171,7 +172,7 @@ def test_a_file_that_says_to_be_larger_than_any_may_be_is_refused_before_it_is_r
 
 
 def test_the_page_takes_what_the_sources_read():
-    assert set(uploads.SUFFIXES) == IMAGES | set(ARROW) | {".csv", ".tsv"}
+    assert set(uploads.SUFFIXES) == IMAGES | SOUNDS | set(ARROW) | {".csv", ".tsv", ".npz", ".txt"}
     assert set(TABLES) == {*ARROW, ".csv", ".tsv"}
 
 

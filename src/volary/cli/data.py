@@ -130,17 +130,17 @@ def stats(session: Path, overrides: tuple[str, ...], as_json: bool, trust: bool)
         say_pairs([(f"  {name}", _in_words(value)) for name, value in facts.items()])
 
 
-@data.command(short_help="What is in a folder or a table.")
+@data.command(short_help="What is in a folder or a file.")
 @click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
-@click.option("--target", default="", metavar="COLUMN", help="The column of a table to predict; default: guessed.")
+@click.option("--target", default="", metavar="COLUMN", help="The column, or array, to predict; default: guessed.")
 @click.option("--session", "-o", type=click.Path(path_type=Path), help="Write a session that trains on it there.")
 @arguments.as_json
 @_debug
 def look(path: Path, target: str, session: Path | None, as_json: bool) -> None:
-    """Show what is at PATH: a folder of images in class folders, a CSV file, or Parquet or Arrow files.
+    """Show what is at PATH: images or sounds in class folders, a CSV file, Parquet or Arrow files, arrays, or text.
 
-    Of images the classes and how many each has; of a table its columns with their statistics. No session is needed,
-    and --session FILE writes one to begin with.
+    Of class folders the classes and how many each has; of a table its columns, and of arrays each, with their
+    statistics; of text how many symbols and lines. No session is needed, and --session FILE writes one to begin with.
     """
     if session is not None:
         new_file(session, "--session")
@@ -159,8 +159,9 @@ def look(path: Path, target: str, session: Path | None, as_json: bool) -> None:
 
 
 def _show(found: Look) -> None:
-    """Print the parts, the classes, and the columns."""
-    say_pairs([("kind", found.kind), *((name, f"{count:,} samples") for name, count in found.parts.items())])
+    """Print the parts, or what is counted of text, the classes, and the columns."""
+    parts = [(name, f"{count:,} samples") for name, count in found.parts.items()]
+    say_pairs([("kind", found.kind), *parts, *((name, f"{count:,}") for name, count in found.facts.items())])
     if found.classes:
         say("")
         first = list(found.classes.items())[:NAMED]

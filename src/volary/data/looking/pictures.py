@@ -25,7 +25,10 @@ SMALL = 40  # up to which it is kept without loss
 
 @dataclass(frozen=True)
 class Picture:
-    """A sample as a `data:` link. width, height: in pixels, of the sample itself. grey: whether it has no colours."""
+    """A sample as a `data:` link. width, height: in pixels, of the sample itself. grey: whether it has no colours.
+
+    size: of the sample, in words.
+    """
 
     name: str
     of_class: str
@@ -33,6 +36,7 @@ class Picture:
     height: int
     grey: bool
     link: str
+    size: str
 
 
 def pictures(
@@ -55,7 +59,8 @@ def pictures(
             continue
         height, width, _ = pixels.shape
         grey = bool((pixels == pixels[:, :, :1]).all())
-        found.append(Picture(short, class_of(number), width, height, grey, link_of(pixels)))
+        size = f"{width} x {height}"
+        found.append(Picture(short, class_of(number), width, height, grey, link_of(pixels), size))
     return found, damaged
 
 

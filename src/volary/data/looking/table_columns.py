@@ -23,7 +23,10 @@ from volary.errors import DataError
 if TYPE_CHECKING:
     from volary.data.records.records import Records
 
-ACCEPTED = "a folder with a folder of images for each class, a table as .csv or .tsv, or as " + ", ".join(SUFFIXES)
+ACCEPTED = (
+    f"a folder with a folder of images or sounds for each class, a table as .csv or .tsv, or as {', '.join(SUFFIXES)}, "
+    "text as .txt, arrays as train.npz or train_*.npy"
+)
 MOST_ROWS = 100_000  # that statistics are of
 MOST_COLUMNS = 1000
 FREQUENT = 5  # values that are named

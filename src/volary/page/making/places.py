@@ -38,7 +38,7 @@ class DataPlaces:
         return path
 
     def offered(self, text: str) -> list[dict[str, Any]]:
-        """Folders and tables that begin so; the roots if nothing was typed. Raises BadInput for what is outside."""
+        """Folders and data that begin so; the roots if nothing was typed. Raises BadInput for what is outside."""
         if not text:
             return [{"path": str(root), "folder": True} for root in self.roots]
         folder, slash, start = text.rpartition("/")
@@ -48,7 +48,7 @@ class DataPlaces:
             for one in sorted(entries, key=lambda entry: entry.name):
                 if one.name[0] == "." or not one.name.startswith(start) or not self._holds(Path(one.path).resolve()):
                     continue
-                if one.is_dir() or Path(one.name).suffix.lower() in TABLES:
+                if one.is_dir() or Path(one.name).suffix.lower() in (*TABLES, ".npz"):
                     found.append({"path": one.path, "folder": one.is_dir()})
         return found[:MOST]
 

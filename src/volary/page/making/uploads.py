@@ -21,7 +21,7 @@ MOST_FILES = 200_000
 SPARE_BYTES = 2**30  # that the disk keeps
 DEEPEST = 4
 IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".pbm", ".pgm", ".ppm", ".pnm", ".tif")
-SUFFIXES = (*IMAGES, ".tiff", *TABLES)
+SUFFIXES = (*IMAGES, ".tiff", ".wav", *TABLES, ".npz", ".txt")
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]{1,120}")
 
 

@@ -71,7 +71,7 @@ class MakingRoutes:
     def _look(self, words: QueryParams, _: bytes) -> Any:
         """The data at `path`, of which the column `target` is to be predicted."""
         if not (text := words.get("path", "")):
-            raise BadInput("path is missing; accepted: a folder of images, or a table")
+            raise BadInput("path is missing; accepted: a folder or a file of data")
         return commands.look(self._places.path(text), words.get("target", ""))
 
     def _draft(self, _: QueryParams, body: bytes) -> Any:

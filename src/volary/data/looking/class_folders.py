@@ -1,4 +1,4 @@
-"""Class folders of images: in a folder of their own, or in a training and a test part of it."""
+"""Class folders of images or sounds: in a folder of their own, or in a training and a test part of it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ TRAINING, VALIDATION = ("train", "training"), ("test", "val", "valid", "validati
 
 
 @dataclass(frozen=True)
-class ImageFolders:
-    """parts: names of the folders of the parts; one alone, `.`, where class folders are in the folder itself."""
+class ClassFolders:
+    """kind: images, or sounds. parts: names of the folders of the parts; one alone, `.`, where class folders are in the
+    folder itself.
+    """
 
+    kind: str
     parts: tuple[str, ...]
     training: InClasses
     counts: dict[str, int]
@@ -50,30 +53,37 @@ class ImageFolders:
         return sorted(number for _, number in sorted(turn)[:count])
 
 
-def image_folders(path: Path) -> ImageFolders | None:
-    """The class folders at `path`; None if it is no folder, or has no folder with an image in it. Raises DataError if
-    images are in it directly, and in no class folder.
+def class_folders(path: Path) -> ClassFolders | None:
+    """The class folders at `path`; None if it is no folder, or has no folder with an image or a sound in it.
+
+    Raises DataError if such files are in it directly, and in no class folder.
     """
-    from volary.data.decoding.images import ACCEPTED, SUFFIXES
+    from volary.data.decoding import images, sound
 
     if not path.is_dir():
         return None
+    of_images = _of("images", path, images.SUFFIXES, images.ACCEPTED)
+    return of_images or _of("sounds", path, sound.SUFFIXES, sound.ACCEPTED)
+
+
+def _of(kind: str, path: Path, suffixes: frozenset[str], accepted: str) -> ClassFolders | None:
     inside = sorted(one.name for one in path.iterdir() if one.is_dir() and one.name[0] != ".")
     parts = [next((name for name in known if name in inside), None) for known in (TRAINING, VALIDATION)]
-    if parts[0] is not None and any(one.is_dir() for one in (path / parts[0]).iterdir()):
-        listed = {name: list_classes(path / name, SUFFIXES, ACCEPTED) for name in parts if name is not None}
-        training = listed[parts[0]]
+    first = None if parts[0] is None else path / parts[0]
+    if first is not None and any(one.is_dir() and _has_file(one, suffixes) for one in first.iterdir()):
+        listed = {name: list_classes(path / name, suffixes, accepted) for name in parts if name is not None}
+        training = listed[first.name]
         words = dict(zip(listed, ("train", "test"), strict=False))
         counts = {words[name]: len(one.records) for name, one in listed.items()}
         remarks = [remark for one in listed.values() for remark in one.remarks]
-        return ImageFolders(tuple(listed), training, counts, remarks)
-    if any(_has_image(path / name, SUFFIXES) for name in inside):
-        training = list_classes(path, SUFFIXES, ACCEPTED)
-        return ImageFolders((".",), training, {"train": len(training.records)}, list(training.remarks))
-    if _has_image(path, SUFFIXES):
-        raise DataError(f"{path}: has images, but no class folders; accepted: {ACCEPTED}, a folder for each class")
+        return ClassFolders(kind, tuple(listed), training, counts, remarks)
+    if any(_has_file(path / name, suffixes) for name in inside):
+        training = list_classes(path, suffixes, accepted)
+        return ClassFolders(kind, (".",), training, {"train": len(training.records)}, list(training.remarks))
+    if _has_file(path, suffixes):
+        raise DataError(f"{path}: has {kind}, but no class folders; accepted: {accepted}, a folder for each class")
     return None
 
 
-def _has_image(folder: Path, suffixes: frozenset[str]) -> bool:
+def _has_file(folder: Path, suffixes: frozenset[str]) -> bool:
     return any(one.suffix.lower() in suffixes and one.name[0] != "." for one in folder.iterdir())
