@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import volary
-from volary.executors.frame import HandedFrames, positioned
+from volary.executors.frame import HandedFrames, rows_of
 from volary.executors.holding import HoldOrder
 from volary.executors.task import task
 
@@ -55,7 +55,7 @@ def _announced(spark: Any, frames: HandedFrames, workers: int, key: str) -> list
                 towards=towards,
                 keep_bytes=frames.keep_bytes // EACH,
             )
-            rows = positioned(spark, view, frames.layout).coalesce(EACH * workers)
+            rows = rows_of(spark, view).coalesce(EACH * workers)
             words += [row["answer"] for row in rows.mapInArrow(task(order.words(), _HOLD), "answer string").collect()]
     return words
 

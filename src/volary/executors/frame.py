@@ -27,7 +27,7 @@ POSITION = "volary_position"
 
 @dataclass(frozen=True)
 class HandedFrames:
-    """Training and validation data, as global temporary views; a run may have no validation data.
+    """Training and validation data, as global temporary views of positioned rows; a run may have no validation data.
 
     rows: how many each has. classes: how many targets tell apart; None: they are no whole numbers. keep_bytes: of the
     rows that stay in memory for each worker.
@@ -58,12 +58,16 @@ class HandedFrames:
         return cls(**settings | {"layout": ColumnLayout(**settings["layout"])})
 
 
-def positioned(spark: Any, view: str, layout: ColumnLayout) -> Any:
+def positioned(frame: Any, layout: ColumnLayout) -> Any:
     """Rows of a frame, the layout's columns, each with its position: partition times 2**33 plus offset."""
     functions = import_module("pyspark.sql.functions")
     columns = (functions.col(f"`{name}`") for name in dict.fromkeys((*layout.inputs, layout.target)))
-    position = functions.monotonically_increasing_id().alias(POSITION)
-    return spark.table(f"global_temp.{view}").select(*columns, position)
+    return frame.select(*columns, functions.monotonically_increasing_id().alias(POSITION))
+
+
+def rows_of(spark: Any, view: str) -> Any:
+    """The rows of a frame of a run, as `positioned` has them."""
+    return spark.table(f"global_temp.{view}")
 
 
 class HeldRows:

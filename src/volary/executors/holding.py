@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +17,7 @@ import psutil
 
 from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost
-from volary.comm.control.server import KeyedServer
+from volary.comm.control.server import KeyedServer, listening
 from volary.errors import BadInput
 from volary.executors.arrays import ColumnLayout
 from volary.executors.frame import SERVICE, HeldRows
@@ -73,39 +75,32 @@ def left_behind(held: HeldRows, key: bytes, host: str, executor: psutil.Process)
     """Fork a process that serves rows until nobody claims them any more, and return its address.
 
     It has the rows as they are in this process's memory. It ends as well if nobody has claimed them for `UNCLAIMED_S`,
-    and with a process of the executor. Raises RuntimeError if it ended before it served anything.
+    and with a process of the executor. The task need not wait for it: who connects before it serves waits instead.
     """
-    reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            os.setsid()  # Spark ends groups of processes
-            if os.fork() == 0:
-                _serve(held, key, host, writing, executor)
-        finally:
-            os._exit(0)  # nothing of the task's is written or ended a second time
-    os.close(writing)
-    os.waitpid(child, 0)
-    with os.fdopen(reading) as pipe:
-        words = pipe.read()
-    if not words:
-        raise RuntimeError(f"the process that is to hold rows of a frame has ended on {host}")
-    address = json.loads(words)
+    with listening(host) as listener:
+        if (child := os.fork()) == 0:
+            try:
+                os.setsid()  # Spark ends groups of processes
+                if os.fork() == 0:
+                    _serve(held, key, listener, executor)
+            finally:
+                os._exit(0)  # nothing of the task's is written or ended a second time
+        threading.Thread(target=os.waitpid, args=(child, 0), name="volary-reaps", daemon=True).start()
+        address = listener.getsockname()
     return str(address[0]), int(address[1])
 
 
-def _serve(held: HeldRows, key: bytes, host: str, writing: int, executor: psutil.Process) -> None:
-    nothing = os.open(os.devnull, os.O_RDWR)
+def _serve(held: HeldRows, key: bytes, listener: socket.socket, executor: psutil.Process) -> None:
+    nothing, kept = os.open(os.devnull, os.O_RDWR), listener.fileno()
     for descriptor in range(3):
         os.dup2(nothing, descriptor)
-    os.closerange(3, writing)  # the task's connections: who reads them is to see their end
-    os.closerange(writing + 1, _LAST_DESCRIPTOR)
-    began_s = time.monotonic()
-    with KeyedServer(key, {SERVICE: held}, host) as server:
-        os.write(writing, json.dumps(server.address).encode())
-        os.close(writing)
-        while not held.over.wait(_LOOK_S) and executor.is_running() and executor.status() != psutil.STATUS_ZOMBIE:
-            if not held.is_claimed and time.monotonic() - began_s > UNCLAIMED_S:
-                break
+    os.closerange(3, kept)  # the task's connections: who reads them is to see their end
+    os.closerange(kept + 1, _LAST_DESCRIPTOR)
+    began_s, server = time.monotonic(), KeyedServer(key, {SERVICE: held}).start(listener)
+    while not held.over.wait(_LOOK_S) and executor.is_running() and executor.status() != psutil.STATUS_ZOMBIE:
+        if not held.is_claimed and time.monotonic() - began_s > UNCLAIMED_S:
+            break
+    server.stop()
 
 
 def _own_address(towards: str) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from volary.errors import DataError
 from volary.executors.application import attached
 from volary.executors.arrays import arrays_of
-from volary.executors.frame import POSITION, HandedFrames, positioned
+from volary.executors.frame import POSITION, HandedFrames, rows_of
 
 if TYPE_CHECKING:
     from volary.data.samples import Samples, Split
@@ -37,7 +37,7 @@ class RowsByJobs:
     def __init__(self, spark: Any, frames: HandedFrames, view: str) -> None:
         self._functions = import_module("pyspark.sql.functions")
         self._layout, self.classes = frames.layout, frames.classes
-        self._rows = positioned(spark, view, frames.layout).cache()
+        self._rows = rows_of(spark, view).cache()
         partition = self._functions.shiftright(POSITION, 33).alias("partition")
         counted = sorted((row["partition"], row["count"]) for row in self._rows.groupBy(partition).count().collect())
         self._partitions = np.array([one for one, _ in counted], dtype=np.int64)

@@ -19,7 +19,7 @@ from volary.errors import BadInput, VolaryError
 from volary.executors.application import resources
 from volary.executors.arrays import ColumnLayout, layout_of
 from volary.executors.feeding import fed, release
-from volary.executors.frame import HandedFrames, positioned
+from volary.executors.frame import HandedFrames, positioned, rows_of
 from volary.executors.row_store import KEEP_BYTES
 from volary.executors.stage import CONNECT, FED, FRAME, GATEWAY, REMOTE, cause, lacks
 from volary.session.spec import Session
@@ -148,7 +148,8 @@ def handed_over(
         raise BadInput(f"{'validation' if rows[0] else 'data'} is empty; accepted: a frame with rows")
     views = [f"volary_{secrets.token_hex(8)}" for _ in frames]
     for frame, view in zip(frames, views, strict=True):
-        frame.withColumns({name: without_vectors(frame, name) for name in names}).createGlobalTempView(view)
+        arrays = frame.withColumns({name: without_vectors(frame, name) for name in names})
+        positioned(arrays, layout).createGlobalTempView(view)
     test = views[1] if len(views) > 1 else None
     try:
         handed = HandedFrames(views[0], test, layout, [*rows, 0][:2], max(tops) + 1 or None, keep_mib << 20)
@@ -198,7 +199,7 @@ def _require_fit(spark: Any, session: Session, frames: HandedFrames) -> None:
     from volary.spark.fitting import TRIED_ROWS, require_fit  # and PyTorch, once something is to be trained
 
     for view in filter(None, (frames.train, frames.test)):
-        rows = positioned(spark, view, frames.layout).limit(TRIED_ROWS).toArrow()
+        rows = rows_of(spark, view).limit(TRIED_ROWS).toArrow()
         require_fit(session, rows.to_batches(), frames.layout, frames.classes)
 
 

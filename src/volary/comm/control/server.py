@@ -42,6 +42,12 @@ class Limits:
     linger_s: float = 1.0  # at the end: how long to wait while nothing of the output leaves, ten times that in all
 
 
+def listening(host: str, port: int = 0) -> socket.socket:
+    """A socket that listens on a port of `host`, 0: a free one. Raises OSError if that is not an address of ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=128)
+
+
 class KeyedServer:
     """Serves `services`, by name, on `port` of `host`, 0 for a free one. Services are called from its one thread only.
 
@@ -86,10 +92,12 @@ class KeyedServer:
         assert self._address, "the server has not been started"
         return self._address
 
-    def start(self) -> Self:
-        """Bind, listen, and serve from a thread of its own. Raises OSError if `host` is not an address of ours."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        self._listener = socket.create_server((self._host, self._port), family=family, backlog=128)
+    def start(self, listener: socket.socket | None = None) -> Self:
+        """Serve from a thread of its own on a socket that listens: `listener`, which it closes, or one of `host`.
+
+        Raises OSError if `host` is not an address of ours.
+        """
+        self._listener = listener or listening(self._host, self._port)
         self._listener.setblocking(False)
         self._address = self._listener.getsockname()[:2]
         self._wakened, self._waker = socket.socketpair()
