@@ -9,7 +9,9 @@ feed-bytes, feed-floats: rows of 784 values into the first epoch of a training, 
 are held for the workers, and for how long training waited for rows then; against a job of `mapInArrow` that only takes
 the rows' bytes. score-...: classes of images by `VolaryModel`, against `predict_batch_udf` with the quickest of three
 sizes of batches. features-...: the same of the outputs of two layers. reduce-blocks: the sum of arrays of 784 values,
-against a pandas UDF. --quick: one pair after one that does not count, and a tenth of the rows; else five pairs.
+against a pandas UDF. in-band: a step of a network with 10 MB of parameters by `strategy.partition: spark`, against the
+quickest of three plain sketches (sums by the driver, a shuffle, a tree), and a sum of as much by gloo beside them.
+--quick: one pair after one that does not count, and a tenth of the rows; else five pairs.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
+import _spark_in_band as in_band
 import _spark_training
 from _report import Options, Row, arguments, paired, report
 
@@ -67,7 +71,7 @@ def main() -> None:
     cases |= {f"feed-{kind}": partial(_feed, kind) for kind in ("bytes", "floats")}
     cases |= {f"score-{name}": partial(_score, name, ()) for name in IMAGES}
     cases |= {f"features-{name}": partial(_score, name, images.layers) for name, images in IMAGES.items()}
-    cases["reduce-blocks"] = _reduce_blocks
+    cases |= {"reduce-blocks": _reduce_blocks, "in-band": _in_band}
     options = arguments(__doc__, list(cases))
     if find_spec("pyspark") is None:
         if not INSTALLED.is_dir():
@@ -154,6 +158,32 @@ def _fed(spark: Any, df: Any, shape: tuple[int, ...]) -> float:
         (event,) = reader.events(kind="handed_over")
         waited_s = sum(row.data_s for row in reader.steps() if row.rank == 0)
     return float(event.data["rows"] / (event.data["seconds"] + waited_s))
+
+
+def _in_band(spark: Any, options: Options) -> Row:
+    best = min(in_band.SKETCHES, key=lambda name: in_band.seconds_a_step(spark, in_band.SKETCHES[name]))
+    peer = f"{best}; gloo {in_band.gloo(spark):.3f} s"
+    how = Row("", 0, "s", peer, 0, 0, "at most 1.10", "lower")
+    theirs = partial(in_band.seconds_a_step, spark, in_band.SKETCHES[best])
+    return _row("in-band", (partial(_step_by_jobs, spark), theirs), how, options)
+
+
+def _step_by_jobs(spark: Any) -> float:
+    """Seconds of a step of a session whose batches are jobs of short tasks; a median."""
+    import volary
+    import volary.spark
+    from volary.run.database.reader import RunReader
+
+    session = volary.Session(
+        network=f"{BENCHMARKS / '_spark_in_band.py'}:Wide",
+        data={"source": "digits", "batch_size": in_band.BATCH},
+        train={"steps": in_band.WARM + in_band.COUNTED},
+        evaluate={"every": "never"},
+        checkpoint={"every": "never"},
+        strategy={"partition": {"name": "spark", "tasks": in_band.TASKS}, "startup_timeout_s": 600},
+    )
+    with RunReader(volary.spark.train(spark, session, show=False).directory) as reader:
+        return median(row.step_s for row in list(reader.steps())[in_band.WARM :])
 
 
 def _score(name: str, layers: tuple[str, ...], spark: Any, options: Options) -> Row:

@@ -29,7 +29,11 @@ def test_there_are_sessions_a_solver_with_its_network_a_network_that_is_cut_prog
     sessions = {"digits.yaml", "gpt.yaml", "lstm.yaml", "digits_net.prototxt", "digits_solver.prototxt"}
     files = {*sessions, "cut_autoencoder.py", "ruff.toml"}
     assert {one.name for one in EXAMPLES.iterdir() if one.is_file()} == files
-    assert sorted(file.name for file in (EXAMPLES / "spark").glob("*.py")) == ["notebook.py", "submit.py"]
+    assert sorted(file.name for file in (EXAMPLES / "spark").glob("*.py")) == [
+        "notebook.py",
+        "rotation.py",
+        "submit.py",
+    ]
     for folder in (one for one in EXAMPLES.iterdir() if one.is_dir() and one.name != "spark"):
         assert sorted(file.name for file in folder.glob("*.py")) == ["distributed.py", "plain.py"]
 

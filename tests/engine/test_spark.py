@@ -42,7 +42,15 @@ SLOTS = "[SPARK-24819]: Barrier execution mode does not allow run a barrier stag
     ("said", "why"),
     [
         (RAISED, "ModuleNotFoundError: No module named 'pyarrow'"),
-        (LOST, "executor 1 was lost: Command exited with code 137"),
+        (
+            LOST,
+            "executor 1 was lost: Command exited with code 137: it was killed, as the system does",
+        ),
+        (
+            LOST.replace("137", "52"),
+            "executor 1 was lost: Command exited with code 52: its Java heap was full; accepted: ",
+        ),
+        (LOST.replace("137", "1"), "executor 1 was lost: Command exited with code 1"),
         (SLOTS, "the cluster has fewer slots for tasks than strategy.workers; accepted: more executors, or fewer "),
         ("\nMASTER_URL is wrong\n\tat org.apache", "MASTER_URL is wrong"),
         ("", "RuntimeError"),

@@ -105,3 +105,12 @@ def test_a_notebook_trains_and_scores_over_connect(variables):
         found(log, "(Spark Connect server started)")
         notebook = [sys.executable, str(EXAMPLES / "notebook.py")]
         assert recognised(notebook, variables | {"SPARK_REMOTE": f"sc://127.0.0.1:{port}"}) > LEAST
+
+
+@pytest.mark.slow  # starts Spark
+@pytest.mark.timeout(2 * BUSY * QUIET_S)
+def test_a_rotated_model_in_a_stage_of_one_s_own_is_that_of_one_process(variables):
+    submit = [str(home() / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    submit += [str(EXAMPLES / "rotation.py")]
+    ended = subprocess.run(submit, env=variables, capture_output=True, text=True, timeout=BUSY * QUIET_S, check=False)
+    assert "the same factors as in one process, of 4 parts" in ended.stdout, ended.stdout + ended.stderr

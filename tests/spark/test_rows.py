@@ -111,9 +111,7 @@ def test_nobody_without_the_key_gets_rows(tasks):
 
 
 def test_inputs_that_differ_in_size_are_refused_within_a_task_and_between_tasks(tasks):
-    with pytest.raises(
-        BadInput, match=r"rows have inputs \(2,\), targets \(\) and inputs \(3,\), targets \(\); accepted"
-    ):
+    with pytest.raises(BadInput, match=r"column 'x' has arrays of \(2,\) and of \(3,\); accepted: arrays of one size"):
         HeldRows([batch(0, 0, 2), batch(0, 2, 2, width=3)], LAYOUT)
     with ExitStack() as serving, pytest.raises(DataError, match=r"inputs of the shapes \[2\], \[2\], \[2\], \[3\]"):
         FrameRows([*tasks, announced(serving, [batch(11, 0, 2, width=3)])], 0, KEY, ROWS + 2, 10)

@@ -16,6 +16,9 @@ from safetensors.torch import save
 from volary import Session
 from volary.errors import BadInput, CorruptSample, RunError
 from volary.executors.arrays import layout_of
+from volary.network.caffe.reading.binary import written
+from volary.network.caffe.reading.text_writer import in_text
+from volary.network.caffe.writing.prototxt import prototxt
 from volary.spark.scoring import Scoring
 from volary.spark.scoring_network import ScoringNetwork, session_of
 from volary.train.model import build_network
@@ -111,6 +114,33 @@ def test_image_files_are_prepared_as_the_run_s_validation_data(tmp_path):
     assert [row["prediction"] for row in scoring.columns(pa.array(files)).to_pylist()] == [1, 0, 1]
     with pytest.raises(CorruptSample, match="column 'raw', row 1 of a batch"):
         scoring.columns(pa.array([files[0], b"no image"]))
+
+
+@pytest.mark.parametrize("kind", ["torch", "caffe"])
+def test_a_file_of_weights_of_torch_or_caffe_scores_as_the_run_that_it_came_of(lenet, kind):
+    _, module, _ = lenet
+    if kind == "torch":
+        torch.save(module.state_dict(), "net.pth")
+        network = {"name": "lenet", "weights": "net.pth"}
+    else:
+        net = prototxt(module, (1, 28, 28), "lenet")
+        Path("net.prototxt").write_text(in_text(net))
+        Path("net.caffemodel").write_bytes(written(net))
+        network = {"name": "caffe", "caffe": "net.prototxt", "weights": "net.caffemodel"}
+    session = Session(network=network, data={"source": "digits", "batch_size": 64}, train={"steps": 1})
+    rows = images(5)
+    of_file = ScoringNetwork.of_session(session, (1, 28, 28), classes=10)
+    column = pa.array(rows.reshape(5, -1).tolist())
+    found = scored(of_file, column, "image", ["prediction", "ip1"])
+    expected = scored(lenet[0], column, "image", ["prediction", "ip1"])
+    assert [row["prediction"] for row in found] == [row["prediction"] for row in expected]
+    np.testing.assert_allclose([row["ip1"] for row in found], [row["ip1"] for row in expected], atol=1e-5)
+
+
+def test_a_session_that_names_no_weights_is_refused():
+    session = Session(network="lenet", data={"source": "digits", "batch_size": 64}, train={"steps": 1})
+    with pytest.raises(BadInput, match=r"names no weights; accepted: network\.weights=FILE, or VolaryModel\.from_run"):
+        ScoringNetwork.of_session(session, (1, 28, 28))
 
 
 def test_the_network_of_a_run_in_a_store_is_that_of_the_run_here(lenet):

@@ -101,9 +101,7 @@ class HeldRows:
     def _take(self, batch: Any, layout: ColumnLayout) -> None:
         inputs, targets = arrays_of(batch, layout)
         like = [[str(one.dtype), list(one.shape[1:])] for one in (inputs, targets)]
-        if self._like is not None and like != self._like:
-            shapes = [f"inputs {tuple(one[0][1])}, targets {tuple(one[1][1])}" for one in (self._like, like)]
-            raise BadInput(f"rows have {shapes[0]} and {shapes[1]}; accepted: arrays of one size")
+        require_alike([self._like or like, like], layout)
         self._like = like
         add_rows(self._blocks, batch.column(POSITION).to_numpy(zero_copy_only=False), self._count)
         self._store.append(inputs, targets)
@@ -131,6 +129,16 @@ class HeldRows:
 
     def tick(self, now: float) -> Replies:
         return ()
+
+
+def require_alike(likes: Sequence[Sequence[Sequence[Any]]], layout: ColumnLayout) -> None:
+    """Raise BadInput, with the column, if rows differ in size. likes: of some rows each, as announcements have it."""
+    for number, column in enumerate((layout.inputs[0], layout.target)):
+        sizes = list(dict.fromkeys(str(tuple(like[number][1])) for like in likes))
+        if len(sizes) > 1:
+            raise BadInput(
+                f"column {column!r} has arrays of {sizes[0]} and of {sizes[1]}; accepted: arrays of one size"
+            )
 
 
 def bytes_each(like: Sequence[Sequence[Any]]) -> int:

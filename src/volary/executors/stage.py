@@ -23,6 +23,12 @@ _DYNAMIC = "spark.dynamicAllocation.enabled is true, and Spark has no barrier st
 _BARRIERS_SINCE = (3, 5)  # of `mapInArrow`
 _KNOWN = {"SPARK-24819": _FEW_SLOTS, "SPARK-24942": _DYNAMIC}  # what Spark says of a stage that it refuses
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
+_LESS = "accepted: more spark.executor.memory, or fewer rows at once (spark.sql.execution.arrow.maxRecordsPerBatch)"
+_CODES = {  # with which an executor ends, and what that means
+    52: f"its Java heap was full; {_LESS}",
+    137: "it was killed, as the system does when memory is full; then accepted: more spark.executor.memoryOverhead",
+}
+_CODE = re.compile(r"[Ee]xit(?:ed with)? (?:code|status):? (\d+)")
 _LOST = re.compile(r"ExecutorLostFailure \((executor [^)]*?) exited .*?\) Reason: (.*)")
 
 
@@ -74,7 +80,9 @@ def cause(error: BaseException) -> str:
     if (raised := _RAISED.search(text)) is not None:
         return raised[1]
     if (lost := _LOST.search(text)) is not None:
-        return f"{lost[1]} was lost: {lost[2]}"
+        code = _CODE.search(lost[2])
+        meaning = None if code is None else _CODES.get(int(code[1]))
+        return f"{lost[1]} was lost: {lost[2]}" + ("" if meaning is None else f": {meaning}")
     return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
 
 

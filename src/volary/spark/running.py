@@ -19,7 +19,7 @@ from volary.errors import BadInput, VolaryError
 from volary.executors.application import resources
 from volary.executors.arrays import ColumnLayout, layout_of
 from volary.executors.feeding import fed, release
-from volary.executors.frame import HandedFrames, positioned, rows_of
+from volary.executors.frame import HandedFrames, positioned, require_alike, rows_of
 from volary.executors.row_store import KEEP_BYTES
 from volary.executors.stage import CONNECT, FED, FRAME, GATEWAY, REMOTE, cause, lacks
 from volary.session.spec import Session
@@ -172,9 +172,13 @@ def _fed(spark: Any, frames: HandedFrames, workers: int) -> Iterator[None]:
         rows = fed(spark, frames, workers)
     except Exception as error:  # Spark raises Java's errors by many names
         raise VolaryError(f"the rows of data could not be taken: {cause(error)}") from error
-    if refused := [one["refused"] for one in rows["tasks"] if "refused" in one]:
+    try:
+        if refused := [one["refused"] for one in rows["tasks"] if "refused" in one]:
+            raise BadInput(refused[0])
+        require_alike([one["like"] for one in rows["tasks"] if one["like"] is not None], frames.layout)
+    except BadInput as error:
         release(spark, rows)
-        raise BadInput(f"data: {refused[0]}")
+        raise BadInput(f"data: {error}") from None
     end_s = time.monotonic() + _REPLACED_S
     while _lacks(spark, workers) is not None and time.monotonic() < end_s:
         time.sleep(_LOOK_S)

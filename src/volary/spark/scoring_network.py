@@ -22,6 +22,7 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session.spec import Session
 from volary.spark.stored_runs import local_run
+from volary.train.beginning.from_weights import read_session_weights
 from volary.train.model import build_network
 from volary.train.predicting.batch_sizes import MOST, BatchSizes
 from volary.train.state.weights import SavedWeights, load_weights
@@ -65,7 +66,25 @@ class ScoringNetwork:
         session = directory.session.read_text(encoding="utf-8")
         module = build_network(Session.read(directory.session), shape, int(info["classes"]))
         load_weights(module, SavedWeights(checkpoints.path(wanted), checkpoints.verify(wanted)))
-        return cls(session, shape, int(info["classes"]), save({k: v.clone() for k, v in module.state_dict().items()}))
+        return cls(session, shape, int(info["classes"]), _packed(module))
+
+    @classmethod
+    def of_session(cls, session: Session, shape: Sequence[int], classes: int = 0) -> ScoringNetwork:
+        """The network of a session with the weights of the file that its `network.weights` names, without a run.
+
+        shape: of one input. classes: how many it tells apart; 0: as the session says. Raises BadInput if the session
+        names no such file, and SettingError for one that does not fit.
+        """
+        if session.weights is None:
+            raise BadInput("the session names no weights; accepted: network.weights=FILE, or VolaryModel.from_run")
+        known = classes or int(getattr(session.network, "classes", None) or 0)
+        module = build_network(session, tuple(shape), known)
+        read_session_weights(session, module, tuple(shape), known)
+        return cls(session.to_yaml(), tuple(shape), known, _packed(module))
+
+
+def _packed(module: nn.Module) -> bytes:
+    return save({name: value.clone() for name, value in module.state_dict().items()})
 
 
 def session_of(text: str, overrides: Sequence[str] = ()) -> Session:

@@ -82,6 +82,27 @@ class VolaryModel(Model, _Columns, MLWritable, MLReadable):  # type: ignore[misc
         model._set(inputCols=list(inputCols), outputs=list(outputs), shape=list(shape), decode=decode)
         return model
 
+    @classmethod
+    def from_session(
+        cls,
+        session: Session | str | Path,
+        inputCols: Sequence[str],  # noqa: N803
+        outputs: Sequence[str] = (PREDICTION,),
+        *,
+        shape: Sequence[int],
+        classes: int = 0,
+        decode: bool = False,
+    ) -> VolaryModel:
+        """The network of a session with the weights of a file, of Caffe, PyTorch or safetensors (`network.weights`).
+
+        session: or a file of one. shape: of one input. classes: how many it tells apart; 0: as the session says.
+        Raises BadInput and SettingError as `ScoringNetwork.of_session`.
+        """
+        given = session if isinstance(session, Session) else Session.read(session)
+        model = cls(ScoringNetwork.of_session(given, shape, classes))
+        model._set(inputCols=list(inputCols), outputs=list(outputs), shape=list(shape), decode=decode)
+        return model
+
     def _transform(self, dataset: Any) -> Any:
         inputs, outputs = self.getInputCols(), self.getOutputs()
         if taken := [name for name in outputs if name in dataset.columns]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.network.starting_weights import StartingWeights
+    from volary.session.spec import Session
     from volary.train.beginning.stored import Stored
     from volary.train.model import Model
 
@@ -30,18 +31,26 @@ HOW = (
 
 
 def begin(model: Model) -> None:
-    """Read the weights that the session names, if any, into its network. Raises SettingError with all that is wrong."""
-    network, weights = model.session.network, model.session.weights
+    """Read the weights that the session names, if any, into its network. Raises as `read_session_weights`."""
+    read_session_weights(model.session, model.module, model.samples.input_shape, model.classes)
+
+
+def read_session_weights(session: Session, module: nn.Module, input_shape: tuple[int, ...], classes: int) -> None:
+    """Read the weights that the session names, if any, into its network, which was built for such inputs and classes.
+
+    Raises SettingError with all that is wrong.
+    """
+    network, weights = session.network, session.weights
     if weights is None:
         return
     if isinstance(network, UserObject):
         _refuse_own_argument(network)
     if isinstance(network, Network):
-        if network.read_own_weights(model.module, network.input_shape or model.samples.input_shape):
+        if network.read_own_weights(module, network.input_shape or input_shape):
             return
-        read_weights(model.module, weights, network.classes or model.classes)
+        read_weights(module, weights, network.classes or classes)
     else:
-        read_weights(model.module, weights, model.classes)
+        read_weights(module, weights, classes)
 
 
 @torch.no_grad()

@@ -1,0 +1,117 @@
+"""Executors that are lost while rows of a frame train, out of band and in band: real Spark, in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+AT_MOST_S = 1400  # of four runs on a busy machine
+SESSION = """\
+network: net.py:Net
+data: {source: digits, batch_size: 256}
+optimizer: {name: sgd, lr: 0.05, momentum: 0.9}
+train: {steps: 12}
+evaluate: {every: never}
+checkpoint: {every: 2 steps}
+strategy: {workers: 2, startup_timeout_s: 600}
+"""
+NET = """\
+import os
+from pathlib import Path
+
+import psutil
+from torch import nn
+
+AFTER = 14  # passes of both workers, or tasks
+
+
+class Net(nn.Module):
+    \"\"\"Kills the executor that it is on, if a file says so, when it has learned from some batches.\"\"\"
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.layer, self.folder = nn.Linear(784, classes), Path(".").absolute()
+
+    def forward(self, x):
+        if self.training and (self.folder / "kill").exists():
+            with (self.folder / "passes").open("a") as file:
+                file.write(".")
+            if (self.folder / "passes").stat().st_size > AFTER:
+                (self.folder / "kill").rename(self.folder / "killed")  # one of them does
+                parents = psutil.Process().parents()
+                next(one for one in parents if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline())).kill()
+        return self.layer(x.flatten(1))
+"""
+PROGRAM = """\
+import json
+import os
+from pathlib import Path
+
+import torch
+from pyspark.sql import SparkSession
+from safetensors.torch import load_file
+
+import volary.spark
+from volary.data.sources.digits import SOURCE
+from volary.run.database.reader import RunReader
+
+
+def weights(result):
+    (file,) = result.directory.checkpoints.glob("step-*12/model.safetensors")
+    return load_file(file)
+
+
+def apart(one, other):
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+if __name__ == "__main__":
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1"}
+    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    settings |= {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.log.level": "OFF"}
+    spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
+    samples = SOURCE().open("train")
+    inputs, targets = samples.fetch(torch.arange(len(samples)))
+    rows = [(image.ravel().tolist(), int(label)) for image, label in zip(inputs.numpy(), targets.numpy())]
+    df = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), "image array<float>, label int")
+
+    def train(name, *overrides, kill=False):
+        Path("passes").unlink(missing_ok=True)
+        if kill:
+            Path("kill").touch()
+        return volary.spark.train(
+            spark, "session.yaml", [f"run.name={name}", *overrides], show=False,
+            data=df, inputs="image", targets="label", shape=inputs.shape[1:],
+        )
+
+    alone = train("alone")
+    said = {"servers": apart(weights(alone), weights(train("servers", "strategy.exchange=server")))}
+    for name, override in (
+        ("out of band", "engine={name: spark, max_restarts: 1}"),
+        ("in band", "strategy={workers: 1, partition: {name: spark, tasks: 2}, startup_timeout_s: 600}"),
+    ):
+        found = train(name.replace(" ", "-"), override, kill=True)
+        with RunReader(found.directory) as reader:
+            attempts = len({event.attempt for event in reader.events()})
+        said[name] = [Path("killed").exists(), attempts, apart(weights(alone), weights(found))]
+        Path("killed").unlink(missing_ok=True)
+    spark.stop()
+    print(json.dumps(said))
+"""
+
+
+@pytest.mark.timeout(AT_MOST_S + 20)
+@pytest.mark.slow  # starts a cluster of Spark's, and four runs in it
+def test_executors_killed_while_a_frame_trains_cost_a_restart_or_some_tasks_and_no_row_and_servers_take_frames_too(
+    said_by,
+):
+    Path("session.yaml").write_text(SESSION)
+    Path("net.py").write_text(NET)
+    said = said_by(PROGRAM, at_most_s=AT_MOST_S)
+    assert said["servers"] < 1e-5
+    killed, attempts, apart = said["out of band"]
+    assert (killed, attempts, apart) == (True, 2, 0.0)
+    killed, attempts, apart = said["in band"]
+    assert (killed, attempts) == (True, 1)
+    assert apart < 1e-5
