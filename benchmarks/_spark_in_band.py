@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch exports it untyped
 from torch.nn.functional import cross_entropy
 
 TASKS, BATCH, VALUES, CLASSES, WIDTH = 2, 256, 784, 10, 3_148
@@ -44,7 +45,8 @@ def gradient(weights: bytes, share: Share) -> np.ndarray[Any, Any]:
 def by_driver(weights: Any, shares: Any) -> np.ndarray[Any, Any]:
     """Every task's gradient goes to the driver, which adds them up. weights: as Spark has broadcast them."""
     found = shares.map(lambda share: gradient(weights.value, share).tobytes()).collect()
-    return np.sum([np.frombuffer(one, np.float32) for one in found], axis=0)
+    total: np.ndarray[Any, Any] = np.sum([np.frombuffer(one, np.float32) for one in found], axis=0)
+    return total
 
 
 def by_shuffle(weights: Any, shares: Any) -> np.ndarray[Any, Any]:
@@ -92,14 +94,15 @@ def seconds_a_step(spark: Any, summed: Callable[[Any, Any], np.ndarray[Any, Any]
 def gloo(spark: Any) -> float:
     """Seconds of a sum of as many values between the tasks of a barrier stage, outside of Spark; a median."""
 
-    def timed(_: Iterator[Any]) -> Iterator[float]:
+    def timed(rows: Iterator[Any]) -> Iterator[float]:
         from pyspark import BarrierTaskContext
 
+        list(rows)  # numbers, which say nothing
         context = BarrierTaskContext.get()
         rank = context.partitionId()
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if rank == 0 else None
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if rank == 0 else None
         port = int(context.allGather(str(store.port) if store else "")[0])
-        dist.init_process_group("gloo", store=store or dist.TCPStore("127.0.0.1", port), rank=rank, world_size=TASKS)
+        dist.init_process_group("gloo", store=store or TCPStore("127.0.0.1", port), rank=rank, world_size=TASKS)
         values, taken = torch.cat([one.detach().flatten() for one in Wide().parameters()]), []
         for _ in range(WARM + COUNTED):
             began_s = time.perf_counter()
