@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from volary.session.spec import Session
 
 HERE = Path(__file__).parent
 AT_MOST_S = 3600.0
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # hosts of a lab have processors alone; torch's PowerSGD hook asks no tensor
 
 
 @dataclass(frozen=True)
