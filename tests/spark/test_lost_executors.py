@@ -38,7 +38,10 @@ class Net(nn.Module):
             with (self.folder / "passes").open("a") as file:
                 file.write(".")
             if (self.folder / "passes").stat().st_size > AFTER:
-                (self.folder / "kill").rename(self.folder / "killed")  # one of them does
+                try:
+                    (self.folder / "kill").rename(self.folder / "killed")  # one of them does
+                except FileNotFoundError:
+                    return self.layer(x.flatten(1))
                 parents = psutil.Process().parents()
                 next(one for one in parents if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline())).kill()
         return self.layer(x.flatten(1))
@@ -87,11 +90,11 @@ if __name__ == "__main__":
 
     alone = train("alone")
     said = {"servers": apart(weights(alone), weights(train("servers", "strategy.exchange=server")))}
-    for name, override in (
-        ("out of band", "engine={name: spark, max_restarts: 1}"),
-        ("in band", "strategy={workers: 1, partition: {name: spark, tasks: 2}, startup_timeout_s: 600}"),
+    for name, overrides in (
+        ("out of band", ["engine=spark", "engine.max_restarts=1"]),
+        ("in band", ["strategy.workers=1", "strategy.partition={name: spark, tasks: 2}"]),
     ):
-        found = train(name.replace(" ", "-"), override, kill=True)
+        found = train(name.replace(" ", "-"), *overrides, kill=True)
         with RunReader(found.directory) as reader:
             attempts = len({event.attempt for event in reader.events()})
         said[name] = [Path("killed").exists(), attempts, apart(weights(alone), weights(found))]
