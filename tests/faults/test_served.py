@@ -117,7 +117,8 @@ def test_a_replica_leaves_with_its_worker_that_is_asked_to_and_others_go_on(laun
     wait_for_steps(run, 5)
     if asks == "leave":
         told = launch("leave", "it", "3")
-        assert told.ended().status == 0 and "rank 3 left it after step" in told.text(), told.text()
+        ended = told.ended()
+        assert ended.status == 0 and "rank 3 left it after step" in ended.out, ended
     else:
         os.kill(json.loads(info(run)["pids"])[3], signal.SIGTERM)
     run.wait_until(lambda: sorted(event.rank for event in events(run.directory, "left")) == [2, 3])

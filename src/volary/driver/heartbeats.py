@@ -101,12 +101,12 @@ class HeartbeatService:
     def _why_not_leave(self, rank: int) -> str:
         if self._members is not None:
             return self._members.why_not_leave(rank)
-        if self._go_on_without is None or self._each > 1:
+        if self._go_on_without is None:
             return "its workers are fixed: its updates need each of them"
         here = [worker.rank for worker in self.watch.workers.values() if worker.counts]
         if rank not in here:
             return f"rank {rank} does not train in this run; these do: {', '.join(map(str, here))}"
-        return too_few(rank, len(here) - 1, self.watch.rules.between)
+        return too_few(rank, len(here) - self._each, self.watch.rules.between)
 
     def end(self, reason: str) -> Iterator[tuple[int, Any]]:
         """The run is over, whoever is still here."""
