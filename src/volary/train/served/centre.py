@@ -52,6 +52,11 @@ class Centre:
         own = {id(self._values[name]): one for name, one in self.own.items()}
         return [(own.get(id(tensor), tensor), values) for tensor, values in found]
 
+    def lent_as(self, found: Sequence[tuple[Tensor, Tensor]]) -> AbstractContextManager[object]:
+        """Let tensors of the network have these values for a while; both (...)."""
+        tensors, values = ({str(place): pair[of] for place, pair in enumerate(found)} for of in (0, 1))
+        return lent(tensors, values)
+
     def lent(self) -> AbstractContextManager[object]:
         """Let the network have the centre for a while."""
         return lent(self.own, self._values)

@@ -243,6 +243,14 @@ class ServedReplica:
         finally:
             self._aside = False
 
+    @contextmanager
+    def newest_lent(self) -> Iterator[None]:
+        """Let the network have the newest centre for a while, and then its own again."""
+        assert self._centre is not None
+        self.settle()
+        with self.newest(0, averaged=False) as found, self._centre.lent_as(found):
+            yield
+
     def close(self) -> None:
         """Let go of the network and of the servers."""
         self._contributions.close()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
 
 from volary.consistency._base import Push
 from volary.errors import BadInput, SettingError, Stopped
-from volary.train.agreement.lent import lent
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.model.contents import ids_of
 from volary.train.own.model.losses import StepLoss, loss_of_backward
@@ -17,7 +16,7 @@ from volary.train.own.served.turns import OptimizerTurns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import ExitStack
+    from contextlib import AbstractContextManager, ExitStack
 
     from torch import Tensor
     from torch.optim import Optimizer
@@ -101,8 +100,8 @@ class ServedSteps:
         """Say what a worker's parameters are now if not a model of all workers, and what to do; else return ""."""
         if self._around:
             return (
-                "is this worker's own copy, near the centre, which is the model; accepted: worker.evaluate, which "
-                "measures the centre, and the run's checkpoint, which has it"
+                "is this worker's own copy, near the centre; accepted: worker.evaluate and the run's checkpoint, which "
+                "have that"
             )
         if not (self._local and self._coordinator.within):
             return ""
@@ -324,20 +323,9 @@ class ServedSteps:
             finally:
                 self._lent = False
 
-    @contextmanager
-    def consensus(self) -> Iterator[None]:
-        """Lend the network the newest centre that servers have, where this worker's parameters are always its own.
-
-        Unless it has the average of that already.
-        """
-        if not self._around or self._lent:
-            yield
-            return
-        self._replica.settle()
-        with self._replica.newest(0, averaged=False) as found:
-            own = {str(place): tensor for place, (tensor, _) in enumerate(found)}
-            with lent(own, {str(place): values for place, (_, values) in enumerate(found)}):
-                yield
+    def consensus(self) -> AbstractContextManager[None]:
+        """Lend the network the newest centre that servers have, if there is one; not where it has its average."""
+        return self._replica.newest_lent() if self._around and not self._lent else nullcontext()
 
     def _refuse_lent(self, did: str) -> None:
         if self._lent:
