@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2  # between two looks at whether this worker is without a driver
 FINISH_S = 30.0  # at most, for the save that is under way when a run fails
-NICENESS = 19  # of the thread that writes, where the system knows one of a thread: cores are for the steps
+NICENESS, LARGE_BYTES = (10, 19), 32 << 20  # of the thread that writes a small or a large save: cores are for the steps
 
 
 class BackgroundSaves:
@@ -94,7 +94,7 @@ class BackgroundSaves:
         return save.failure
 
     def _touch(self, memory: HeldMemory) -> None:
-        _be_nice()
+        _be_nice(large=memory.size_bytes > LARGE_BYTES)
         memory.touch(self._touched.is_set)
 
     def _end_touching(self) -> None:
@@ -103,7 +103,7 @@ class BackgroundSaves:
             self._touching.join()
 
     def _carry(self, save: _Save, step: int, files: list[tuple[str, Content]], metric: float | None) -> None:
-        _be_nice()
+        _be_nice(large=self._memory.size_bytes > LARGE_BYTES)
         try:
             committing = Committing(self._drafts, save.gather, leads=self._recorder.leads, counting=save.counting)
             save.failure = committing.write(step, lambda: iter(files), metric)
@@ -155,7 +155,7 @@ class _Save:
             yield
 
 
-def _be_nice() -> None:
+def _be_nice(*, large: bool) -> None:
     if sys.platform == "linux":  # elsewhere it would be the process's
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS[large])
