@@ -61,7 +61,7 @@ if __name__ == "__main__":
     spark = SparkSession.builder.appName("rotation").getOrCreate()
     rows = [(user, one.tolist()) for user, one in enumerate(begin()[0])]
     frame = spark.createDataFrame(rows, "user int, ratings array<double>").repartitionById(TASKS, col("user") % TASKS)
-    stage = frame.mapInArrow(tasks(volary.spark.TaskGroup()), "rank int, users binary, items binary", barrier=True)
+    stage = frame.mapInArrow(tasks(volary.spark.TaskGroup()), "rank long, users binary, items binary", barrier=True)
     (ratings, _, _), (users, items) = begin(), alone()
     same = []
     for row in stage.collect():
