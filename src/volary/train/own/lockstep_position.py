@@ -113,6 +113,8 @@ class LockstepPosition:
             part = next(parts, None)
             if part is None:
                 return
+            if self._again is not None and self._again.due:  # a worker was lost as all agreed on the order
+                continue
             yield self._taken(part, self._under_way, generators)
             if not part.ends_epoch:
                 self._recorder.enter_step("data")
