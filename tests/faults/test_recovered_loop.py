@@ -157,6 +157,7 @@ def test_the_loops_of_the_others_go_on_and_make_the_step_again():
     [
         ("forward", 2, 1),
         ("forward", 1, 15),
+        ("forward", 0, 16),  # with the first batch of an epoch, whose order is drawn just before
         ("backward", 0, 17),
         ("backward", 2, 16),
         ("step", 1, 12),
@@ -179,7 +180,7 @@ def test_a_worker_may_be_killed_wherever_its_loop_is(where, rank, at, route):
 
 
 @pytest.mark.slow  # trains for seconds
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("passes", [1, 2, 4])
 def test_two_may_be_killed_at_once_and_a_third_later_and_the_last_one_trains_alone(passes):
     how = {"deaths": [[0, 14, "forward"], [3, 14, "forward"], [1, 30, "forward"]], "passes": passes}
     expected = alone(passes=passes)

@@ -53,6 +53,7 @@ class LockstepPosition:
         self._under_way: FeedPlace | None = None
         self._resumed: FeedPlace | None = None
         self._generators_then: Any = None  # of the whole process, where it is resumed
+        self._generators_before: Any = None  # the newest batch was read; None: nobody asks
         self._warned = False  # that batches have another worker's samples
 
     def _generators(self) -> list[torch.Generator]:
@@ -100,7 +101,7 @@ class LockstepPosition:
         self._under_way = FeedPlace(epoch, 0, generators_state(), _states(self._generators()))
         if self._again is not None:
             self._shared = self._again.begin_epoch(self._shared)
-        parts = self._shared.epoch(epoch)
+        parts = self._shared.epoch(epoch, 0, self._note_generators)
         if resumed is not None:
             for _ in range(resumed.given):
                 next(parts)
@@ -109,24 +110,29 @@ class LockstepPosition:
                 restore_generators(self._generators_then)
         while True:
             parts = self._once_more(parts, self._under_way)
-            generators = None if self._again is None else generators_state()
-            part = next(parts, None)
+            self._note_generators()
+            part = next(parts, None)  # the first one draws the order before
             if part is None:
                 return
             if self._again is not None and self._again.due:  # a worker was lost as all agreed on the order
                 continue
-            yield self._taken(part, self._under_way, generators)
+            yield self._taken(part, self._under_way)
             if not part.ends_epoch:
                 self._recorder.enter_step("data")
 
-    def _taken(self, part: BatchShare, place: FeedPlace, generators: Any) -> Any:
-        """The batch of the `part` that is next, on the device. generators: before it was read."""
+    def _note_generators(self) -> None:
+        """Note the generators that the next batch is read with, as it may be read again."""
+        if self._again is not None:
+            self._generators_before = generators_state()
+
+    def _taken(self, part: BatchShare, place: FeedPlace) -> Any:
+        """The batch of the `part` that is next, on the device."""
         share, seen = self._share, self._share.seen
         place.given += 1
         share.take(part.samples, part.total, ends_epoch=part.ends_epoch)
         done = place.given / self.steps if self.steps else 0.0
         share.epoch = place.epoch + (1.0 if part.ends_epoch else done)
-        iteration = self._before_batch(generators)
+        iteration = self._before_batch(self._generators_before)
         if self._again is not None:
             self._again.note(iteration, place.given - 1, seen)
         if part.foreign and not self._warned:
@@ -146,6 +152,7 @@ class LockstepPosition:
         def drawn() -> None:
             restore_generators(now)
             again.take_back()
+            self._note_generators()
 
         restore_generators(place.began)
         _restore(self._generators(), place.own)
