@@ -62,6 +62,7 @@ def test_rows_that_are_sent_are_answered_as_predict_answers_them_and_nobody_else
             ("x.json", b"{", "x.json: is no JSON"),
             ("x", b"", "accepted: a file's name"),
             ("x.csv?top=a", b"x,y\n1,2\n", "top is 'a'"),
+            ("x.csv?tip=1", b"x,y\n1,2\n", "'tip' after the ?: unknown; accepted: top"),
         ):
             status, text = ask(address, token, name, body)
             assert (status, sentence in text, "volary-serve" in text) == (400, True, False), text

@@ -59,6 +59,8 @@ class PredictionApp:
         name, top = request.path_params["name"], request.query_params.get("top", "0")
         if not _NAME.fullmatch(name):
             raise BadInput(f"{name!r}: accepted: a file's name whose ending says what it is, such as /digit.png")
+        if unknown := request.query_params.keys() - {"top"}:
+            raise BadInput(f"{min(unknown)!r} after the ?: unknown; accepted: top, as in /{name}?top=3")
         if not top.isdecimal():
             raise BadInput(f"top is {top!r}; accepted: a whole number, 0 or more")
         body = await request.body()
