@@ -12,6 +12,7 @@ import { Confusion } from "./panels/confusion.js";
 import { Happened } from "./panels/happened.js";
 import { Histograms } from "./panels/histograms.js";
 import { Logs } from "./panels/logs.js";
+import { Members } from "./panels/members.js";
 import { Metrics } from "./panels/metrics.js";
 import { Network } from "./panels/network.js";
 import { Ranks } from "./panels/ranks.js";
@@ -65,7 +66,7 @@ function There({ id, remove, refused }) {
     ${!report && facts.data.checkpoints.length > 0 && html`<${Part} title="What is it good for?">
       ${!facts.data.own_loop && html`<${Predict} ...${about} /><${Worst} ...${about} />`}<${Export} ...${about} /><//>`}
     <${Part} title="The run">
-      <${Happened} ...${about} /><${Checkpoints} ...${about} /><${Logs} ...${about} /><${Usage} ...${about} /><${Session} ...${about} /><//>
+      <${Members} ...${about} /><${Happened} ...${about} /><${Checkpoints} ...${about} /><${Logs} ...${about} /><${Usage} ...${about} /><${Session} ...${about} /><//>
   </main>`;
 }
 

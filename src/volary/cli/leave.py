@@ -11,26 +11,22 @@ from volary.cli.command.output import say
 from volary.errors import RunError
 
 if TYPE_CHECKING:
-    from volary.run.database.reader import Event
     from volary.run.directory import RunDirectory
 
 
 @click.command()
 @arguments.run
-@click.argument("rank", type=click.IntRange(0))
+@click.argument("rank", type=click.IntRange(0, 2**31 - 1))
 @click.option("--now", is_flag=True, help="Expel it, whatever it does; the others go on as without a lost worker.")
 def leave(run: RunDirectory, rank: int, now: bool) -> None:
     """Let the worker RANK of RUN leave after the step that it is doing; the others go on. Waits for that."""
-    from volary.monitor.watching import wait_for
+    from volary.monitor.watching import ask_to_leave
     from volary.run.control.requests import LeaveRun
 
-    def answers(event: Event) -> bool:
-        return event.rank == rank and (event.kind != "warning" or "asked to " in event.data.get("text", ""))
-
-    event = wait_for(run, LeaveRun(rank, now), ("left", "lost", "warning"), answers)
+    event = ask_to_leave(run, LeaveRun(rank, now), ("left", "lost"))
     if now and event.kind == "lost":
         say(f"rank {rank} was expelled from {run.name} at step {event.step}")
         return
     if event.kind != "left":
-        raise RunError(str(event.data.get("text") or f"rank {rank} {event.data.get('reason', 'is lost')}"))
+        raise RunError(f"rank {rank} {event.data.get('reason', 'is lost')}")
     say(f"rank {rank} left {run.name} after step {event.step}")

@@ -47,6 +47,7 @@ def show(run: RunDirectory, verify: bool, plot: str | None, as_json: bool) -> No
     _say_ways(found)
     _say_traffic(found)
     _say_counted(found)
+    _say_roster(found)
     _say_members(found)
     _say_changes(found)
     _say_checkpoints(found)
@@ -185,6 +186,26 @@ def _say_counted(found: Account) -> None:
     for table in tables(found.counts):
         say(f"\n{table.title}")
         say_table(table.header, table.rows)
+
+
+def _say_roster(found: Account) -> None:
+    from volary.monitor.wording import moment, number
+
+    if not found.roster:
+        return
+    say("\nworkers")
+    rows = [
+        (
+            str(one.rank),
+            one.host or "-",
+            moment(one.since),
+            one.state + (f" {moment(one.until)}" if one.until is not None else ""),
+            "-" if one.step is None else str(one.step),
+            "-" if one.samples_per_s is None else number(one.samples_per_s),
+        )
+        for one in found.roster
+    ]
+    say_table(("rank", "host", "since", "state", "step", "samples/s"), rows)
 
 
 def _say_members(found: Account) -> None:

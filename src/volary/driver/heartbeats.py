@@ -21,7 +21,7 @@ from volary.driver.watching.failure_detector import FailureDetector, LostWorker,
 from volary.driver.watching.stacks import place
 from volary.driver.watching.stragglers import Stragglers
 from volary.driver.watching.worker_status import STARTING
-from volary.run.control.requests import LeaveRun
+from volary.run.control.requests import FIXED, LeaveRun
 from volary.run.database.journal import Journal
 from volary.run.database.network import LayerGraph
 from volary.run.verdict import ENDED_WELL
@@ -89,7 +89,7 @@ class HeartbeatService:
             text = f"asked to {request.words}, which cannot be done: {why}"
             self._events([("warning", rank, None, {"text": text})])
             return
-        self._events([("asked", None, self.watch.workers[rank].step, {"what": request.words})])
+        self._event("asked", rank, self.watch.workers[rank].step, {"what": request.words})
         if request.now:
             yield from self.fell({rank: EXPELLED})
         elif self._members is None:
@@ -102,7 +102,7 @@ class HeartbeatService:
         if self._members is not None:
             return self._members.why_not_leave(rank)
         if self._go_on_without is None:
-            return "its workers are fixed: its updates need each of them"
+            return FIXED
         here = [worker.rank for worker in self.watch.workers.values() if worker.counts]
         if rank not in here:
             return f"rank {rank} does not train in this run; these do: {', '.join(map(str, here))}"
@@ -206,7 +206,7 @@ class HeartbeatService:
         """Let workers join and leave those that keep step."""
         if beat.bye and beat.bye.outcome == "left":
             if not worker.spare or worker.rank >= self.watch.world_size:
-                self._event("left", worker.rank, worker.step, {})
+                self._event("left", worker.rank, worker.step, {"host": worker.host})
             if members.lose({worker.rank}, ()):  # as it was to begin
                 yield from self._named(members)
         if beat.leaving and not members.why_not_leave(worker.rank):

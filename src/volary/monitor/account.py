@@ -9,7 +9,8 @@ from typing import Any
 
 from volary.errors import RunError
 from volary.monitor.curves import Curve, measured
-from volary.monitor.digest import Digest, Follower
+from volary.monitor.digest import Digest, Follower, known_number
+from volary.monitor.tables.roster import ListedWorker, roster
 from volary.monitor.wording import MEMBERSHIP, membership, trouble
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.counts import CountRow
@@ -53,7 +54,8 @@ class Account:
 
     metrics: rows of (step, values), oldest first. curves: the loss and what evaluations measured, from the first step
     on. ways: the newest choice of how layers travel, if there was one.
-    counts: what was counted. members: events of workers and servers that came or went on the way. corrupt: by split,
+    counts: what was counted. members: events of workers and servers that came or went on the way. roster: who
+    is in the run, while it runs. corrupt: by split,
     why each sample that was skipped could not be read. labels: its tags and the note.
     changes: of settings, when it was resumed. reads: by epoch, how many samples came from each level of the cache, and
     how many calls of a store were made again. decoding: of each source, who decodes its samples in the first worker,
@@ -76,6 +78,7 @@ class Account:
     reads: dict[int, dict[str, int]] = field(default_factory=dict)
     decoding: list[dict[str, Any]] = field(default_factory=list)
     traffic: list[Traffic] = field(default_factory=list)
+    roster: list[ListedWorker] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything in plain values, for `--json`."""
@@ -106,6 +109,7 @@ class Account:
             "ways": self.ways.data if self.ways else None,
             "counts": [asdict(one) for one in self.counts],
             "members": [{"at": event.at, "text": membership(event)} for event in self.members],
+            "roster": [asdict(one) for one in self.roster],
             "corrupt": self.corrupt,
             "changes": [{"step": event.step, **event.data} for event in self.changes],
             "reads": [{"epoch": epoch, **levels} for epoch, levels in self.reads.items()],
@@ -140,6 +144,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         reads, decoding = _reads(reader.events(kind="reads")), _decoding(list(reader.events(kind="decoding")))
         curves = measured(reader, CURVE_POINTS, own_loop=bool(digest.session.own_loop)) if courses else []
         checkpoints = kept(Checkpoints(directory.checkpoints), reader, digest.metric, verify)
+        here = _roster(digest, reader, recent)
     return Account(
         digest=digest,
         started_at=float(started) if started else None,
@@ -157,7 +162,17 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         reads=reads,
         decoding=decoding,
         traffic=traffic,
+        roster=here,
     )
+
+
+def _roster(digest: Digest, reader: RunReader, recent: Sequence[StepRow]) -> list[ListedWorker]:
+    if digest.state != "running":
+        return []
+    info = reader.info()
+    attempt = int(known_number(info, "life") or 0)
+    events = (event for event in reader.events() if event.attempt == attempt)
+    return roster(info, events, recent, starting=bool(digest.starting))
 
 
 def _corrupt(events: Iterable[Event]) -> dict[str, list[str]]:

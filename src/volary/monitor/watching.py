@@ -9,6 +9,7 @@ from contextlib import closing
 from volary.errors import RunError, Stopped
 from volary.monitor.digest import Digest, Follower
 from volary.monitor.terminal.console import Console
+from volary.monitor.wording import clean
 from volary.run.control.requests import LeaveRun, Request, ask
 from volary.run.database.reader import Event, RunReader
 from volary.run.directory import RunDirectory
@@ -69,6 +70,21 @@ def wait_for(
             if not found and time.monotonic() > until:
                 raise RunError(f"{directory.path}: its driver has not answered for {ANSWER_S:.0f} s")
             time.sleep(LOOK_S)
+
+
+def ask_to_leave(directory: RunDirectory, request: LeaveRun, kinds: Sequence[str]) -> Event:
+    """Ask the run's driver to let a worker leave; the first event of one of `kinds` that follows for this worker.
+
+    Raises RunError with what the driver says if it cannot be, and as `wait_for` does.
+    """
+
+    def answers(event: Event) -> bool:
+        return event.rank == request.rank and (event.kind != "warning" or "asked to " in event.data.get("text", ""))
+
+    event = wait_for(directory, request, (*kinds, "warning"), answers)
+    if event.kind == "warning":
+        raise RunError(clean(event.data["text"]))
+    return event
 
 
 def ending(directory: RunDirectory) -> Digest:

@@ -9,8 +9,9 @@ import msgspec
 
 from volary.errors import BadInput
 from volary.jobs.queue import LocalQueue
+from volary.monitor.watching import ask_to_leave
 from volary.page import commands
-from volary.run.control.requests import ChangeRate, WriteCheckpoint, ask
+from volary.run.control.requests import ChangeRate, LeaveRun, WriteCheckpoint, ask
 from volary.run.directory import RunDirectory
 from volary.run.removing import remove
 from volary.run.tags import Tags, write_tags
@@ -29,6 +30,11 @@ class TypedRate(msgspec.Struct, forbid_unknown_fields=True):
 def _change_rate(directory: RunDirectory, body: bytes) -> None:
     typed = parsed(body, TypedRate, "the learning rate").lr
     ask(directory, ChangeRate(rate_while_running(directory.session, [f"{RATE}={typed}"])))
+
+
+def _leave(directory: RunDirectory, body: bytes) -> None:
+    """Return once the driver has answered. Raises RunError with its words if the worker cannot leave."""
+    ask_to_leave(directory, parsed(body, LeaveRun, "leave"), ("asked", "left", "lost"))
 
 
 def parsed(body: bytes, kind: type[_Wanted], what: str) -> _Wanted:
@@ -63,10 +69,12 @@ ACTIONS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
     "stop": lambda directory, _: LocalQueue().stop(directory),
     "save": lambda directory, _: ask(directory, WriteCheckpoint()),
     "rate": _change_rate,
+    "leave": _leave,
     "tags": lambda directory, body: write_tags(directory, parsed(body, Tags, "tags and note")),
     "remove": lambda directory, _: remove(directory),
 }
-"""By name: end the run after its step, write a checkpoint, change the learning rate, replace tags and note, remove it.
+"""By name: end the run after its step, write a checkpoint, change the learning rate, let a worker leave or
+expel it, replace tags and note, remove it.
 
 Each raises BadInput, or RunError, if it may not.
 """

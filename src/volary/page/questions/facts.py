@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
 from typing import Any
@@ -10,11 +9,13 @@ from typing import Any
 from volary.monitor.account import account
 from volary.monitor.digest import known_number
 from volary.monitor.outline import settings_in
+from volary.monitor.tables.roster import hosts
 from volary.monitor.terminal.plain import happened
-from volary.monitor.wording import clean, starting_in, whole
+from volary.monitor.wording import starting_in, whole
 from volary.page.questions.communication import IN_MEMORY, choices, exact_bytes, in_memory, stragglers
 from volary.page.questions.evaluations.confusion import FIRST as CONFUSION
 from volary.page.questions.problems import notable, wrong
+from volary.run.control.requests import FIXED
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming
@@ -40,6 +41,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "stragglers": slow,
         "notable": notable(found, slow),
         "may_join": digest.state == "running" and directory.meeting.is_file(),
+        "fixed": "" if directory.meeting.is_file() else FIXED,
         "starting": starting_in(digest.starting, digest.attempt_s),
         "stopping": digest.stopping and digest.state == "running",
         "resuming": resuming(directory) if digest.state in ("stopped", "failed", "lost") else "",
@@ -50,7 +52,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "higher_is_better": info.get("higher_is_better", "True") == "True",
         "route": digest.route or (IN_MEMORY if in_memory(info, settings) else ""),
         "update": info.get("update", ""),
-        "hosts": _hosts(info),
+        "hosts": hosts(info),
         "metric_names": whole(names),
         "confusion": CONFUSION in names,
         "writes": any(event.kind == "text" for event in events),
@@ -70,11 +72,4 @@ def _settings(directory: RunDirectory) -> dict[str, str]:
     try:
         return settings_in(directory.session)
     except (OSError, ValueError):
-        return {}
-
-
-def _hosts(info: dict[str, str]) -> dict[str, str]:
-    try:
-        return {str(rank): clean(host) for rank, host in json.loads(info.get("hosts", "{}")).items()}
-    except (ValueError, AttributeError):
         return {}

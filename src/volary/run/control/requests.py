@@ -19,6 +19,8 @@ from volary.run.owner import require_private, user_name
 from volary.run.resuming import is_resumable
 
 _PREFIX, _SUFFIX = "request-", ".json"
+# why nobody can leave, or join, a run that ends with a lost worker
+FIXED = "its workers are fixed: its updates need each of them"
 
 
 class WriteCheckpoint(msgspec.Struct, frozen=True, tag="checkpoint", forbid_unknown_fields=True):
@@ -42,7 +44,7 @@ class ChangeRate(msgspec.Struct, frozen=True, tag="rate", forbid_unknown_fields=
 class LeaveRun(msgspec.Struct, frozen=True, tag="leave", forbid_unknown_fields=True):
     """Let the worker of this rank leave, and the others go on; for the driver alone. now: it is expelled, as it is."""
 
-    rank: Annotated[int, msgspec.Meta(ge=0)]
+    rank: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     now: bool = False
 
     @property
