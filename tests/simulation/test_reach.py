@@ -10,6 +10,8 @@ from simulation._models import MODELS
 from simulation._run import Run
 from volary.consistency import ROOM
 
+ELASTIC = [model for model in ROOM.names() if model in MODELS and ROOM.load(model)().elastic]
+
 
 def test_readers_run_ahead_as_far_as_ssp_lets_them():
     def furthest(run):
@@ -40,7 +42,7 @@ def test_contributions_come_too_late():
     some("backup", lambda run: run.history.dropped)
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if ROOM.load(model)().elastic])
+@pytest.mark.parametrize("model", ELASTIC)
 def test_workers_die_and_others_join_and_the_run_goes_on(model):
     def survived(run):
         died = [rank for rank, worker in run.workers.items() if not worker.process.up]
@@ -50,13 +52,21 @@ def test_workers_die_and_others_join_and_the_run_goes_on(model):
     some(model, survived)
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if ROOM.load(model)().elastic])
+@pytest.mark.parametrize("model", ELASTIC)
 def test_all_workers_die_while_another_starts_and_the_run_goes_on_with_that_one(model):
     def survived(run):
         stayed = [worker for worker in run.workers.values() if worker.process.up]
         return min(worker.rank for worker in stayed) >= run.workers_count and run.roster.outcome == "finished"
 
     some(model, survived)
+
+
+def test_a_rank_of_a_replica_dies_and_replicas_that_are_whole_go_on():
+    def survived(run):
+        died = [rank for rank, worker in run.workers.items() if not worker.process.up]
+        return died and run.roster.outcome == "finished"
+
+    some("cut", survived)
 
 
 @pytest.mark.parametrize("model", MODELS)
