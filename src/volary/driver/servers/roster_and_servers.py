@@ -188,7 +188,7 @@ class RosterAndServers:
         )
 
     def _on_event(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
-        """Write the roster's event into the journal; of a replica, as its first worker's."""
+        """Write the roster's event into the journal; of a replica its first worker's, or each's if it left."""
         if kind == "counts":
             rows = ((kind, max(worker, worker * self.each), *more) for kind, worker, *more in data["rows"])
             self._journal.counts([CountRow(*row) for row in rows])
@@ -203,7 +203,10 @@ class RosterAndServers:
                 data |= {"step": step} | self._keeping.newest
             case "evaluated":
                 data = self._evaluated(step, **data)
-        self._journal.event(kind, None if rank is None else rank * self.each, step, **data)
+        first = None if rank is None else rank * self.each
+        self._journal.event(kind, first, step, **data)
+        for other in range(first + 1, first + self.each) if first is not None and kind == "left" else ():
+            self._journal.event(kind, other, step, **data)
 
     def _evaluated(self, step: int, figures: dict[str, float], metric: str, best: bool) -> dict[str, float]:
         self._journal.metrics(step, figures)
