@@ -17,7 +17,7 @@ from train._training import Quick
 from volary.run.checkpoints import Checkpoints
 from volary.session.script import Script
 from volary.train.recording.recorder import Recorder
-from volary.train.state.drafts import LocalDrafts
+from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.seeds import seed_all
 
 OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
@@ -57,7 +57,7 @@ LEAVE = 8  # a period ends there, in an epoch
 def replicated(rank: int, strategy: dict[str, Any], folder: str, leave: int, attempt: int) -> dict[str, Any]:
     """Call the loop `kept` as a worker over all-reduce; returns its findings."""
     script, recorder, group = Script(function="a.py:loop", strategy=strategy), Recorder(rank), joined(attempt)
-    drafts = LocalDrafts(Checkpoints(Path(f"../{folder}"), Quick()), recorder, 3, keep_best=False)
+    drafts = DirectoryDrafts(Checkpoints(Path(f"../{folder}"), Quick()), recorder, 3, keep_best=False)
     seed_all(1)
     worker = worker_in(script, group, recorder, SimpleNamespace(asked_to_end=False), drafts)
     try:
