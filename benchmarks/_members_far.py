@@ -19,7 +19,7 @@ HOSTS, RATE, ROUND_TRIP, LOSS = 4, "20mbit", "50ms", "5%"
 CHANGE_EVERY_S, WITHIN_S, LOOK_S = 30.0, 300.0, 0.25
 VOLARY = [sys.executable, "-m", "volary"]
 SESSION = f"""\
-network: {Path(__file__).with_name("_even_net.py")}:Net
+network: {{name: "{Path(__file__).with_name("_paced_net.py")}:Net", sample_s: 0.005}}
 data: {{source: {{name: synthetic, shape: [256], classes: 10, samples: 128000}}, batch_size: 128}}
 optimizer: {{name: sgd, lr: 0.05, momentum: 0.9}}
 train: {{steps: 1000000, device: cpu}}

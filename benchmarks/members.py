@@ -51,7 +51,7 @@ from volary.run.directory import RunDirectory
 
 WORKERS, SHARE, KILL_AT, STEPS, WARM = 4, 32, 50, 400, 20
 WITHIN_S, LOOK_S = 300.0, 0.01
-SAMPLE_S, SLOWER, BALANCE_STEPS, BALANCE_SEEN = 0.001, 3, 160, 60  # the speeds of _balance_net.py
+SAMPLE_S, SLOWER, BALANCE_STEPS, BALANCE_SEEN = 0.001, 3, 160, 60
 SESSION = f"""\
 network: {{layers: [{{linear: {{outputs: 512}}}}, relu: {{}}, {{linear: {{outputs: classes}}}}]}}
 data: {{source: {{name: synthetic, shape: [256], classes: 10, samples: 12800}}, batch_size: {WORKERS * SHARE}}}
@@ -144,8 +144,8 @@ def _internet(options: Options) -> list[Row]:
 def _samples_per_s(balance: str) -> float:
     """Samples that all workers learn from in a second, over the last steps of a run."""
     with tempfile.TemporaryDirectory() as folder:
-        net = HERE / "_balance_net.py"
-        process = _started(folder, BALANCE_STEPS, f"strategy.balance={balance}", f"network={net}:Net")
+        net = f"{{name: '{HERE / '_paced_net.py'}:Net', sample_s: {SAMPLE_S}, slower: {SLOWER}}}"
+        process = _started(folder, BALANCE_STEPS, f"strategy.balance={balance}", f"network={net}")
         if process.wait() != 0:
             raise SystemExit(f"a run with balance={balance} failed")
         with RunReader(RunDirectory(Path(folder, "runs", "it"))) as reader:
