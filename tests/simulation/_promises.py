@@ -226,10 +226,12 @@ def clipped_by_the_norm_of_all(
 
 
 def replicas_are_whole(workers: Iterable[Worker]) -> None:
-    """The ranks that hold a replica stay or go together, but for those that are killed."""
+    """The ranks that hold a replica stay or go together, but for those that are killed, or never go on."""
     outcomes: dict[int, set[str]] = {}
     for worker in workers:
-        outcomes.setdefault(worker.replica, set()).update([worker.outcome] if worker.process.up else [])
+        outcomes.setdefault(worker.replica, set()).update(
+            [worker.outcome] if worker.process.up and not worker.process.paused else []
+        )
     for replica, found in outcomes.items():
         kinds = {"stayed" if one in ("finished", "stopped") else one if one == LEFT else "lost" for one in found}
         _keep(len(kinds) < 2, f"the ranks of replica {replica} ended as {sorted(found)}")

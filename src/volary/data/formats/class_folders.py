@@ -11,6 +11,8 @@ from volary.errors import DataError
 if TYPE_CHECKING:
     from volary.data.storage.place import Place
 
+PARTS = ("train", "val", "valid", "validation", "test")  # as folders of parts are mostly called, and no class
+
 
 def part_of(folder: Place, name: str) -> Place:
     """Find a part: the first of `candidates`. Raises DataError if there is none."""
@@ -18,7 +20,7 @@ def part_of(folder: Place, name: str) -> Place:
     if found := candidates(folder, name):
         return found[0]
     accepted = f"a folder {name}, or {name}.tar, {name}.tar.gz, {name}.tgz"
-    if any(entry.is_dir() for entry in folder.iterdir()):
+    if any(entry.is_dir() and entry.name not in PARTS for entry in folder.iterdir()):
         accepted += "; train: . and data.split if its own folders are the classes"
     raise DataError(f"{folder}: has no {name}; accepted: {accepted}")
 
