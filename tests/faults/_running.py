@@ -87,7 +87,7 @@ class Run:
     def __init__(self, command: Sequence[str], name: str = "it", **how: Any) -> None:
         self.directory = RunDirectory(Path("runs") / name)
         self.attempt = life_of(self.directory) + 1
-        self._out, self._err = Path(f"out-{self.attempt}"), Path(f"err-{self.attempt}")
+        self._out, self._err = (Path(f"{kind}-{name}-{self.attempt}") for kind in ("out", "err"))
         variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), *_further_paths()])}
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(command, env=variables, stdout=out, stderr=err, **how)
