@@ -114,7 +114,7 @@ class _Copy:
     def _settled(self) -> int:
         """The newest step that all workers have done that are here."""
         newest: dict[int, int] = {}
-        for row in self._reader.steps(after=max(self._step, self._reader.last_step() - MOST_BEHIND)):
+        for row in self._reader.steps(after=self._reader.last_step() - MOST_BEHIND):
             newest[row.rank] = row.step
         return min(newest.values(), default=self._step)
 
