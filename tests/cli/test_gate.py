@@ -48,8 +48,8 @@ def test_workers_train_who_reach_a_run_by_its_gate_alone_and_are_lost_with_it(vo
     with running(*VOLARY, "train", text, strategy) as run:
         run.wait_for_step(3)
         if between:
-            with said("relay", "--listen", free_port(), begins="relay:") as (_, word):
-                trained_by(volary, run, "--relay", word)
+            with said("relay", "--listen", free_port(), begins="relay:") as (_, token):
+                trained_by(volary, run, "--relay", token)
         else:
             trained_by(volary, run, "--listen", free_port())
         run.process.send_signal(signal.SIGINT)
@@ -79,14 +79,14 @@ def trained_by(volary, run: Run, *options: str) -> None:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("gate it", "accepted: --listen HOST:PORT, or --relay WORD where nobody can connect"),
-        ("gate it --listen 1.2.3.4:5 --relay relay:x", "accepted: --listen HOST:PORT, or --relay WORD"),
+        ("gate it", "accepted: --listen HOST:PORT, or --relay TOKEN where nobody can connect"),
+        ("gate it --listen 1.2.3.4:5 --relay relay:x", "accepted: --listen HOST:PORT, or --relay TOKEN"),
         ("gate it --listen 10.0.1.5", "--listen is '10.0.1.5'; accepted: HOST:PORT, as in 10.0.1.5:7000"),
         ("gate it --listen 10.0.1.5:0", "--listen is '10.0.1.5:0'; accepted: HOST:PORT"),
         ("gate it --listen 127.0.0.1:70000", "accepted: HOST:PORT"),
         ("gate it --listen 127.0.0.1:7000 --public :7", "--public is ':7'; accepted: HOST:PORT"),
-        ("gate it --relay volary:abc", "--relay is 'volary:abc'...; accepted: the word that volary relay has printed"),
-        ("gate it --relay relay:abc", "accepted: the word that volary relay has printed"),
+        ("gate it --relay volary:abc", "--relay is 'volary:abc'...; accepted: the token that volary relay has printed"),
+        ("gate it --relay relay:abc", "accepted: the token that volary relay has printed"),
         ("gate it --relay relay:abc --public a:1", "--public is where others reach --listen"),
         ("gate it --listen 127.0.0.1:7000", "nobody runs"),
         ("relay --listen here", "--listen is 'here'; accepted: HOST:PORT"),
@@ -117,10 +117,10 @@ def test_a_port_that_is_taken_a_second_gate_and_a_relay_that_is_not_there_are_na
             assert line == f"it is reached by the gate at {place}"
             second = volary("gate", "it", "--listen", free_port())
             assert f"has a gate already, at {place}; accepted: volary invite" in second.err
-            word = invited(volary)
+            token = invited(volary)
             gate.process.send_signal(signal.SIGINT)
             assert gate.ended().status == 0
-        ended = volary("join", word)
+        ended = volary("join", token)
         assert ended.status == 2
         assert f"by the gate at {place}, does not answer: it is over, or not reached from here: " in ended.err
         assert "gate" not in volary("invite", "it").out

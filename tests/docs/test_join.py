@@ -64,9 +64,9 @@ def test_the_commands_that_open_a_way_open_one() -> None:
         running(*VOLARY, *here(relay).split()[1:], name="relay") as between,
     ):
         run.wait_for_step(2)
-        word = between.wait_until(lambda: re.search(r"relay:[\w-]{40,}", between.text()))[0]
+        token = between.wait_until(lambda: re.search(r"relay:[\w-]{40,}", between.text()))[0]
         for command in written("volary gate"):
-            opening = re.sub(r"relay:\S+", word, here(command))
+            opening = re.sub(r"relay:\S+", token, here(command))
             with running(*VOLARY, *opening.split()[1:], name="gate") as gate:
                 gate.wait_until(lambda gate=gate: "is reached by the " in gate.text())
                 gate.process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Processes are told of their run, and understand it on a machine with other folders."""
+"""Processes receive the assignment of their run, and read it on a machine with other folders."""
 
 from __future__ import annotations
 

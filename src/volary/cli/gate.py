@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 @arguments.trust
 @click.option("--listen", metavar="HOST:PORT", help="An address of this machine, and the port to open there.")
 @click.option("--public", metavar="HOST:PORT", help="Where others reach that, if it is elsewhere: a router's, say.")
-@click.option("--relay", metavar="WORD", help="A relay between, where others cannot connect to this machine.")
+@click.option("--relay", metavar="TOKEN", help="A relay between, where others cannot connect to this machine.")
 def gate(run: RunDirectory, trust: bool, listen: str | None, public: str | None, relay: str | None) -> None:
     """Let workers elsewhere reach RUN by one address and port. Run it beside the run, where that was started.
 
     Lines of `volary invite` lead through it from then on. Ends with the run, or by Ctrl-C: then those who came through
-    it are lost. WORD is what `volary relay` has printed on a machine that both sides reach.
+    it are lost. TOKEN is what `volary relay` has printed on a machine that both sides reach.
     """
     refuse_foreign(run.path, run.session, trust=trust)
 
@@ -34,7 +34,7 @@ def gate(run: RunDirectory, trust: bool, listen: str | None, public: str | None,
     from volary.run.launch.way import host_and_port, relay_of
 
     if (listen is None) == (relay is None):
-        raise BadInput("accepted: --listen HOST:PORT, or --relay WORD where nobody can connect to this machine")
+        raise BadInput("accepted: --listen HOST:PORT, or --relay TOKEN where nobody can connect to this machine")
     if relay is not None and public is not None:
         raise BadInput("--public is where others reach --listen; accepted: without it, as --relay names the place")
     here = (LOOPBACK, 0) if listen is None else host_and_port("--listen", listen)

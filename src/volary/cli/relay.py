@@ -14,8 +14,8 @@ from volary.errors import BadInput
 def relay(listen: str, public: str | None) -> None:
     """Bring runs and workers together that cannot reach each other, until Ctrl-C. Both connect to this machine.
 
-    Prints the word that `volary gate RUN --relay WORD` takes. What goes through is encrypted between the two ends: this
-    machine sees none of it. Whoever has the word may use the relay; it is another one with each start.
+    Prints the token that `volary gate RUN --relay TOKEN` takes. What goes through is encrypted between the two ends:
+    this machine sees none of it. Whoever has the token may use the relay; there is a new one with each start.
     """
     import secrets
 
@@ -34,7 +34,7 @@ def relay(listen: str, public: str | None) -> None:
     try:
         with Interrupts() as asked:
             say(f"{RELAY}{Way(*there, key=key)}")
-            remark(f"the relay is at {there[0]}:{there[1]}; where the run is: volary gate RUN --relay WORD")
+            remark(f"the relay is at {there[0]}:{there[1]}; where the run is: volary gate RUN --relay TOKEN")
             while not asked.count:
                 asked.wait(60.0)
     finally:

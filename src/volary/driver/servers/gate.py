@@ -66,7 +66,7 @@ def _meet(gate: Gate, relay: Way) -> None:
     try:
         gate.meet(relay)
     except KeyRefused:
-        raise BadInput(f"{relay.words} is another one, or has started anew; accepted: its newest word") from None
+        raise BadInput(f"{relay.words} is another one, or has started anew; accepted: its newest token") from None
     except ConnectionLost as error:
         raise BadInput(f"{relay.words} cannot be reached: {error}") from None
 

@@ -20,7 +20,7 @@ def fragments_of(module: nn.Module, count: int) -> list[list[str]]:
     for name, parameter in named_parameters(module):
         if parameter.requires_grad:
             layers.setdefault(name.rpartition(".")[0], []).append(name)
-    if 1 < count > len(layers):
+    if count > max(1, len(layers)):  # one fragment is whatever there is
         raise SettingError(
             f"consistency.fragments is {count}, and the network has {len(layers)} layers with trained parameters; "
             f"accepted: 1 to {len(layers)}"

@@ -17,7 +17,7 @@ from volary.run.lock import RunLock, is_held
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
-RELAY = "relay:"  # before the word that `volary relay` prints
+RELAY = "relay:"  # before the token that `volary relay` prints
 GUEST = "guest"  # the relay's service for those who come to a gate; its terms name the gate
 
 
@@ -53,14 +53,14 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(str(error)) from None
 
 
-def relay_of(word: str) -> Way:
-    """The relay that a word of `volary relay` names. Raises BadInput."""
-    if word.startswith(RELAY):
+def relay_of(token: str) -> Way:
+    """The relay that a token of `volary relay` names. Raises BadInput."""
+    if token.startswith(RELAY):
         with suppress(ValueError):
-            found = Way.parse(word.removeprefix(RELAY))
+            found = Way.parse(token.removeprefix(RELAY))
             if found.key and not found.gate:
                 return found
-    raise BadInput(f"--relay is {word[:20]!r}...; accepted: the word that volary relay has printed")
+    raise BadInput(f"--relay is {token[:20]!r}...; accepted: the token that volary relay has printed")
 
 
 def host_and_port(option: str, text: str) -> tuple[str, int]:
