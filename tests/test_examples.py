@@ -32,6 +32,7 @@ def test_there_are_sessions_a_solver_with_its_network_a_network_that_is_cut_prog
     assert sorted(file.name for file in (EXAMPLES / "spark").glob("*.py")) == [
         "notebook.py",
         "rotation.py",
+        "store.py",
         "submit.py",
     ]
     for folder in (one for one in EXAMPLES.iterdir() if one.is_dir() and one.name != "spark"):

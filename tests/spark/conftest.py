@@ -20,11 +20,15 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 @pytest.fixture
 def said_by(spark: None) -> Callable[..., Any]:
-    """Runs a program's text in a process of its own, for 380 s at most; what it prints last, as JSON."""
+    """Runs a program's text in a process of its own, for 380 s at most; what it prints last, as JSON.
+
+    It may import `_program`.
+    """
 
     def run(program: str, at_most_s: float = 380) -> Any:
         Path("program.py").write_text(program)
-        variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ["PYTHONPATH"]])}
+        paths = [str(SOURCE), str(Path(__file__).parent), os.environ["PYTHONPATH"]]
+        variables = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         variables |= {"PYSPARK_PYTHON": sys.executable}
         ended = subprocess.run(
             [sys.executable, "program.py"],

@@ -43,46 +43,24 @@ class Net(nn.Module):
 """
 PROGRAM = """\
 import json
-import os
 from pathlib import Path
-
-import torch
-from pyspark.sql import SparkSession
-from safetensors.torch import load_file
 
 import volary
 import volary.spark
-from volary.data.sources.digits import SOURCE
-
-
-def weights(result):
-    (file,) = result.directory.checkpoints.glob("step-*4/model.safetensors")
-    return load_file(file)
-
-
-def apart(one, other):
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
-
+from _program import apart, application, digits, weights
 
 if __name__ == "__main__":
-    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1"}
-    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    settings |= {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.log.level": "OFF"}
-    spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
-    alone = volary.Session.read("session.yaml", ["strategy.partition=data", "run.name=alone"]).train(show=False)
-    files = volary.spark.train(spark, "session.yaml", ["run.name=files"], show=False)
-    said = {"seen": sorted(one.name for one in Path().glob("seen-*"))}
-    said["accuracy"] = [result.metrics["accuracy"][-1][1] for result in (alone, files)]
-    samples = SOURCE().open("train")
-    inputs, targets = samples.fetch(torch.arange(len(samples)))
-    rows = [(image.ravel().tolist(), int(label)) for image, label in zip(inputs.numpy(), targets.numpy())]
-    df = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), "image array<float>, label int")
-    frame = volary.spark.train(
-        spark, "session.yaml", ["evaluate.every=never", "run.name=frame"], show=False,
-        data=df, inputs="image", targets="label", shape=inputs.shape[1:],
-    )
-    said["apart"] = [apart(weights(alone), weights(one)) for one in (files, frame)]
-    spark.stop()
+    with application("local-cluster[2,1,1024]") as spark:
+        alone = volary.Session.read("session.yaml", ["strategy.partition=data", "run.name=alone"]).train(show=False)
+        files = volary.spark.train(spark, "session.yaml", ["run.name=files"], show=False)
+        said = {"seen": sorted(one.name for one in Path().glob("seen-*"))}
+        said["accuracy"] = [result.metrics["accuracy"][-1][1] for result in (alone, files)]
+        df, shape = digits(spark)
+        frame = volary.spark.train(
+            spark, "session.yaml", ["evaluate.every=never", "run.name=frame"], show=False,
+            data=df, inputs="image", targets="label", shape=shape,
+        )
+        said["apart"] = [apart(weights(alone), weights(one)) for one in (files, frame)]
     print(json.dumps(said))
 """
 

@@ -109,8 +109,16 @@ def test_a_notebook_trains_and_scores_over_connect(variables):
 
 @pytest.mark.slow  # starts Spark
 @pytest.mark.timeout(2 * BUSY * QUIET_S)
-def test_a_rotated_model_in_a_stage_of_one_s_own_is_that_of_one_process(variables):
-    submit = [str(home() / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    submit += [str(EXAMPLES / "rotation.py")]
-    ended = subprocess.run(submit, env=variables, capture_output=True, text=True, timeout=BUSY * QUIET_S, check=False)
-    assert "the same factors as in one process, of 4 parts" in ended.stdout, ended.stdout + ended.stderr
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("rotation.py", "the same factors as in one process, of 4 parts"),
+        ("store.py", "weights 1.00, 2.00, 3.00, 4.00, 5.00; the same ones in 2 tasks"),
+    ],
+)
+def test_a_model_that_is_rotated_or_in_a_store_is_in_a_stage_of_one_s_own_that_of_one_process(program, said, variables):
+    submit = [str(home() / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
+    submit += ["--conf", "spark.ui.enabled=false", "--conf", f"spark.executorEnv.PYTHONPATH={variables['PYTHONPATH']}"]
+    command = [*submit, str(EXAMPLES / program)]
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=BUSY * QUIET_S, check=False)
+    assert said in ended.stdout, ended.stdout + ended.stderr

@@ -7,14 +7,11 @@ import pytest
 PROGRAM = """\
 import json
 
-from pyspark.sql import SparkSession
-
+from _program import application
 from volary.errors import BadInput
 from volary.spark import aggregate, analyze, map_blocks, map_rows, reduce_blocks, reduce_rows
 
-if __name__ == "__main__":
-    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+def made(spark):
     rows = [(number % 3, float(number), [float(number), 1.0]) for number in range(40)]
     df = spark.createDataFrame(rows, "key int, x double, v array<double>").repartition(20)
     said = {"analyze": analyze(df)}
@@ -35,7 +32,12 @@ if __name__ == "__main__":
             call()
         except BadInput as error:
             said[name] = str(error)
-    spark.stop()
+    return said
+
+
+if __name__ == "__main__":
+    with application("local[2]") as spark:
+        said = made(spark)
     print(json.dumps(said))
 """
 

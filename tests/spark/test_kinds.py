@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 from pyspark.ml.linalg import Vectors
-from pyspark.sql import SparkSession
 
+from _program import application
 from volary.errors import BadInput
 from volary.executors.stage import FED
 from volary.spark import TaskGroup
@@ -106,10 +106,8 @@ def collectives(spark):
 
 
 if __name__ == "__main__":
-    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    spark = SparkSession.builder.master("local[2,4]").config(map=settings | {"spark.log.level": "OFF"}).getOrCreate()
-    said = {"kinds": kinds(spark), "partitions": partitions(spark), "collectives": collectives(spark)}
-    spark.stop()
+    with application("local[2,4]") as spark:
+        said = {"kinds": kinds(spark), "partitions": partitions(spark), "collectives": collectives(spark)}
     print(json.dumps(said))
 """
 

@@ -48,36 +48,15 @@ class Net(nn.Module):
 """
 PROGRAM = """\
 import json
-import os
 from pathlib import Path
 
-import torch
-from pyspark.sql import SparkSession
-from safetensors.torch import load_file
-
 import volary.spark
-from volary.data.sources.digits import SOURCE
+from _program import apart, application, digits, weights
 from volary.run.database.reader import RunReader
 
 
-def weights(result):
-    (file,) = result.directory.checkpoints.glob("step-*12/model.safetensors")
-    return load_file(file)
-
-
-def apart(one, other):
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
-
-
-if __name__ == "__main__":
-    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1"}
-    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    settings |= {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.log.level": "OFF"}
-    spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
-    samples = SOURCE().open("train")
-    inputs, targets = samples.fetch(torch.arange(len(samples)))
-    rows = [(image.ravel().tolist(), int(label)) for image, label in zip(inputs.numpy(), targets.numpy())]
-    df = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), "image array<float>, label int")
+def trained(spark):
+    df, shape = digits(spark)
 
     def train(name, *overrides, kill=False):
         Path("passes").unlink(missing_ok=True)
@@ -85,11 +64,11 @@ if __name__ == "__main__":
             Path("kill").touch()
         return volary.spark.train(
             spark, "session.yaml", [f"run.name={name}", *overrides], show=False,
-            data=df, inputs="image", targets="label", shape=inputs.shape[1:],
+            data=df, inputs="image", targets="label", shape=shape,
         )
 
-    alone = train("alone")
-    said = {"servers": apart(weights(alone), weights(train("servers", "strategy.exchange=server")))}
+    alone = weights(train("alone"))
+    said = {"servers": apart(alone, weights(train("servers", "strategy.exchange=server")))}
     for name, overrides in (
         ("out of band", ["engine=spark", "engine.max_restarts=1"]),
         ("in band", ["strategy.workers=1", "strategy.partition={name: spark, tasks: 2}"]),
@@ -97,9 +76,14 @@ if __name__ == "__main__":
         found = train(name.replace(" ", "-"), *overrides, kill=True)
         with RunReader(found.directory) as reader:
             attempts = len({event.attempt for event in reader.events()})
-        said[name] = [Path("killed").exists(), attempts, apart(weights(alone), weights(found))]
+        said[name] = [Path("killed").exists(), attempts, apart(alone, weights(found))]
         Path("killed").unlink(missing_ok=True)
-    spark.stop()
+    return said
+
+
+if __name__ == "__main__":
+    with application("local-cluster[2,1,1024]") as spark:
+        said = trained(spark)
     print(json.dumps(said))
 """
 

@@ -25,16 +25,10 @@ import json
 
 import pyarrow as pa
 import torch
-from pyspark.sql import SparkSession
-from safetensors.torch import load_file
 
 import volary
 import volary.spark
-
-
-def weights(result):
-    (file,) = result.directory.checkpoints.glob("step-*300/model.safetensors")
-    return load_file(file)
+from _program import apart, application, weights
 
 
 def frame(spark, source, split, order=slice(None)):
@@ -44,9 +38,7 @@ def frame(spark, source, split, order=slice(None)):
     return spark.createDataFrame(pa.table({"image": raw, "label": pa.array(labels.numpy(), pa.int32())}))
 
 
-if __name__ == "__main__":
-    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+def trained(spark):
     session = volary.Session.read("session.yaml")
     source, test = session.data.source, frame(spark, session.data.source, "test")
     mixed = torch.randperm(60_000, generator=torch.Generator().manual_seed(1))
@@ -55,10 +47,14 @@ if __name__ == "__main__":
         results.append(volary.spark.train(
             spark, session, show=False, data=data, validation=test, inputs="image", targets="label", shape=(1, 28, 28)
         ))
+    return results
+
+
+if __name__ == "__main__":
+    with application("local[2]") as spark:
+        results = trained(spark)
     files, rows, _ = map(weights, results)
-    apart = max(float((files[name] - rows[name]).abs().max()) for name in files)
-    spark.stop()
-    print(json.dumps([apart, *(result.metrics["accuracy"][-1][1] for result in results)]))
+    print(json.dumps([apart(files, rows), *(result.metrics["accuracy"][-1][1] for result in results)]))
 """
 
 

@@ -19,13 +19,10 @@ strategy: {workers: 2, startup_timeout_s: 600}
 """
 PROGRAM = """\
 import json
-import time
-
-import torch
-from pyspark.sql import SparkSession
+from pathlib import Path
 
 import volary.spark
-from volary.data.sources.digits import SOURCE
+from _program import apart, application, digits, weights
 from volary.errors import BadInput
 from volary.run.database.reader import RunReader
 
@@ -34,26 +31,9 @@ def loop(worker):
     return worker.rank
 
 
-def weights(result):
-    from safetensors.torch import load_file
-    (file,) = result.directory.checkpoints.glob("step-*30/model.safetensors")
-    return load_file(file)
-
-
-def frame(spark, split):
-    samples = SOURCE().open(split)
-    inputs, targets = samples.fetch(torch.arange(len(samples)))
-    rows = [(image.ravel().tolist(), int(label)) for image, label in zip(inputs.numpy(), targets.numpy())]
-    return spark.createDataFrame(rows, "image array<float>, label int"), tuple(inputs.shape[1:])
-
-
-if __name__ == "__main__":
-    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    builder = SparkSession.builder.master("local[3]").config(map=settings)
-    spark = builder.getOrCreate()
-    said = {}
+def refused(spark):
+    frames, said = {"inputs": "image", "targets": "label"}, {}
     few = [([0.0] * 4, 1)] * 4
-    frames = {"inputs": "image", "targets": "label"}
     sound, nulls = (spark.createDataFrame(rows, "image array<float>, label int") for rows in (few, [*few, (None, 1)]))
     for name, overrides, frames in (
         ("slots", ["strategy.workers=4"], {}),
@@ -66,22 +46,30 @@ if __name__ == "__main__":
             volary.spark.train(spark, "session.yaml", overrides, show=False, **frames)
         except BadInput as error:
             said[name] = str(error)
-    said["runs"] = [str(one) for one in __import__("pathlib").Path(".").glob("runs/*")]
+    said["runs"] = [str(one) for one in Path().glob("runs/*")]
+    return said
+
+
+def trained(spark):
     files = volary.spark.train(spark, "session.yaml", ["run.name=files"], show=False)
-    (data, shape), (validation, _) = frame(spark, "train"), frame(spark, "test")
+    (data, shape), (validation, _) = digits(spark), digits(spark, "test")
     rows = volary.spark.train(
         spark, "session.yaml", ["run.name=rows"], show=False,
         data=data, validation=validation, inputs="image", targets="label", shape=shape, keep_mib=0,
     )
     with RunReader(rows.directory) as reader:
         (event,) = reader.events(kind="handed_over")
-    said["rows"] = [event.data["by"], event.data["rows"], len(SOURCE().open("train"))]
-    one, other = weights(files), weights(rows)
-    said["equal"] = all(torch.equal(one[name], other[name]) for name in one) and one.keys() == other.keys()
+    said = {"rows": [event.data["by"], event.data["rows"], data.count()]}
+    said["apart"] = apart(weights(files), weights(rows))
     said["accuracy"] = [result.metrics["accuracy"] for result in (files, rows)]
     said["values"] = volary.spark.launch(spark, loop, workers=2, show=False).values
     said["goes on"] = spark.range(4).count()
-    spark.stop()
+    return said
+
+
+if __name__ == "__main__":
+    with application("local[3]") as spark:
+        said = refused(spark) | trained(spark)
     print(json.dumps(said))
 """
 
@@ -97,7 +85,7 @@ def test_rows_of_a_frame_train_to_the_weights_of_the_same_session_from_files_and
     assert said["empty"] == "data is empty; accepted: a frame with rows"
     assert said["runs"] == []
     assert said["rows"][1] == said["rows"][2]
-    assert said["equal"]
+    assert said["apart"] == 0
     assert said["accuracy"][0] == said["accuracy"][1]
     assert said["accuracy"][0][-1][1] > 0.7
     assert (said["values"], said["goes on"]) == ([0, 1], 4)

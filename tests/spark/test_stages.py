@@ -16,28 +16,22 @@ strategy: {workers: 2, startup_timeout_s: 600}
 """
 PROGRAM = """\
 import json
+from pathlib import Path
 
 import torch
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
-from pyspark.sql import SparkSession
 from safetensors.torch import load
 
-from volary.data.sources.digits import SOURCE
+from _program import application, digits
 from volary.errors import BadInput
 from volary.spark import VolaryEstimator, VolaryModel
 
-if __name__ == "__main__":
-    settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    samples = SOURCE().open("train")
-    inputs, targets = samples.fetch(torch.arange(len(samples)))
-    rows = [(image.ravel().tolist(), int(label)) for image, label in zip(inputs.numpy(), targets.numpy())]
-    df = spark.createDataFrame(rows, "image array<float>, label int")
-    estimator = VolaryEstimator(
-        session="session.yaml", inputCols=["image"], overrides=["train.epochs=4"], shape=list(inputs.shape[1:])
-    )
+
+def fitted(spark):
+    df, shape = digits(spark)
+    estimator = VolaryEstimator(session="session.yaml", inputCols=["image"], overrides=["train.epochs=4"], shape=shape)
     Pipeline(stages=[estimator]).write().overwrite().save("pipeline")
     estimator = Pipeline.load("pipeline").getStages()[0]
     model = Pipeline(stages=[estimator]).fit(df)
@@ -49,18 +43,16 @@ if __name__ == "__main__":
     model.write().overwrite().save("model")
     again = PipelineModel.load("model").transform(df)
     said["same"] = again.select("prediction").collect() == scored.select("prediction").collect()
-    (run,) = __import__("pathlib").Path("runs").glob("*")
+    (run,) = Path("runs").glob("*")
     network = model.stages[0].network
     more = VolaryEstimator(
-        session="session.yaml", inputCols=["image"], overrides=["optimizer.lr=1e-9"], shape=list(inputs.shape[1:]),
+        session="session.yaml", inputCols=["image"], overrides=["optimizer.lr=1e-9"], shape=shape,
         initialModel=model.stages[0],
     )
     begun = load(more.fit(df).network.weights)
     said["begun"] = all(torch.allclose(begun[name], value, atol=1e-6) for name, value in load(network.weights).items())
     accuracy = MulticlassClassificationEvaluator(metricName="accuracy", labelCol="target")
-    few = VolaryEstimator(
-        session="session.yaml", inputCols=["image"], labelCol="label", shape=list(inputs.shape[1:])
-    )
+    few = VolaryEstimator(session="session.yaml", inputCols=["image"], labelCol="label", shape=shape)
     rates = [[f"optimizer.lr={rate}", "train.epochs=4"] for rate in ("0.05", "1e-9")]
     grid = ParamGridBuilder().addGrid(few.overrides, rates).build()
     validated = CrossValidator(estimator=few, estimatorParamMaps=grid, evaluator=accuracy, numFolds=2, seed=1).fit(
@@ -73,7 +65,12 @@ if __name__ == "__main__":
         VolaryModel.from_run(run, ["label"]).transform(df)
     except BadInput as error:
         said["refused"] = str(error)
-    spark.stop()
+    return said
+
+
+if __name__ == "__main__":
+    with application("local[2]") as spark:
+        said = fitted(spark)
     print(json.dumps(said))
 """
 
