@@ -19,12 +19,11 @@ from volary.executors.stage import GATEWAY, REMOTE
 from volary.network import build_loss
 from volary.network.losses.cross_entropy import CrossEntropy
 from volary.partition.jobs.job import GradientJobs
-from volary.partition.jobs.share import BUFFER, LOSS, USED, SharedNetwork, sums
+from volary.partition.jobs.share import BUFFER, LOSS, USED, BatchShare, SharedNetwork
 from volary.partition.spark import SparkJobs
 from volary.session.script import Script
 from volary.session.spec import Session
 
-pa = pytest.importorskip("pyarrow")
 TASKS = 3
 
 
@@ -40,15 +39,17 @@ class Tied(nn.Module):
         return self.second(self.norm(torch.tanh(self.first(x))))
 
 
-def network(module: nn.Module, trained: list[str]) -> SharedNetwork:
+def network(module: nn.Module, trained: list[str], slices: int) -> SharedNetwork:
     """As the worker makes it of a module, after a journey."""
     jobs = GradientJobs(module, TASKS)
     modes = [part.training for part in module.modules()]
-    made = SharedNetwork(jobs._skeleton, build_loss(CrossEntropy()), jobs._first, trained, modes, TASKS, 1)
+    loss = build_loss(CrossEntropy())
+    made = SharedNetwork(jobs._skeleton, loss, jobs._first, trained, "float32", modes, slices, 1)
     return pickle.load(io.BytesIO(pickle.dumps(made)))
 
 
-def test_sums_of_slices_are_the_gradients_of_one_process_and_the_first_task_s_buffers_are_kept():
+@pytest.mark.parametrize("slices", [1, TASKS])
+def test_sums_of_slices_are_the_gradients_of_one_process_and_the_first_task_s_buffers_are_kept(slices):
     torch.manual_seed(0)
     module = Tied()
     state = {name: one.detach().clone() for name, one in (*module.named_parameters(), *module.named_buffers())}
@@ -60,20 +61,15 @@ def test_sums_of_slices_are_the_gradients_of_one_process_and_the_first_task_s_bu
         if number == 0:
             buffers = {name: one.clone() for name, one in alone.named_buffers()}
     trained = [name for name, _ in module.named_parameters()]
-    rows = [
-        {"task": task, "share": (part.stop - part.start) / 9, "state": save(state)}
-        | {"samples": save({"inputs": inputs[part].clone(), "targets": targets[part].clone()})}
-        for task, part in enumerate(parts)
-    ]
-    batch = pa.RecordBatch.from_pylist(rows)
-    slices = pa.Table.from_batches(network(module, trained).gradients([batch])).to_pylist()
-    found = []
-    for number in range(TASKS):
-        mine = pa.RecordBatch.from_pylist([row for row in reversed(slices) if row["slice"] == number])
-        (summed,) = sums("float32", [mine])
-        found += summed.to_pylist()
-    values = torch.from_numpy(np.concatenate([np.frombuffer(row["values"], np.float32) for row in found]))
-    abouts = [load(about) for row in found for about in row["abouts"]]
+    there, found = network(module, trained, slices), []
+    for task, part in enumerate(parts):
+        samples = save({"inputs": inputs[part].clone(), "targets": targets[part].clone()})
+        found += there.learnt(save(state), BatchShare(task, (part.stop - part.start) / 9, samples))
+    summed = list(there.summed(reversed(found)))
+    assert list(there.summed(summed)) == summed
+    assert [one.number for one in summed] == list(range(slices))
+    values = torch.from_numpy(np.concatenate([np.frombuffer(one.values, np.float32) for one in summed]))
+    abouts = [load(about) for one in summed for about in one.abouts]
     used = abouts[0][USED].tolist()
     assert len(abouts) == TASKS and all(about[LOSS] > 0 for about in abouts)
     for name, piece, is_used in zip(
@@ -84,7 +80,7 @@ def test_sums_of_slices_are_the_gradients_of_one_process_and_the_first_task_s_bu
         torch.testing.assert_close(piece, torch.zeros_like(piece) if expected is None else expected.reshape(-1))
     for name, expected in buffers.items():
         torch.testing.assert_close(abouts[0][BUFFER + name], expected)
-    assert list(sums("float32", [])) == []
+    assert list(there.summed([])) == []
 
 
 @pytest.mark.parametrize("train", [{"precision": "bf16"}, {"compile": True}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,8 @@ from volary.errors import VolaryError
 from volary.executors.application import attached
 from volary.executors.stage import cause
 from volary.partition._base import whole_batch
-from volary.partition.jobs.share import BUFFER, GRADIENTS, LOSS, SUMS, USED, SharedNetwork, sums
+from volary.partition.jobs.running import slices_for, summed_slices
+from volary.partition.jobs.share import BUFFER, LOSS, USED, BatchShare, SharedNetwork
 from volary.session.values.reference import USER_FILES
 
 if TYPE_CHECKING:
@@ -74,41 +75,35 @@ class GradientJobs:
         self, passes: Passes, parts: Sequence[Passes]
     ) -> tuple[np.ndarray[Any, Any], list[dict[str, Tensor]]]:
         """The summed gradients, one vector (values,), and what each task says of its share."""
-        arrow: Any = import_module("pyarrow")
         state = {name: one.detach().cpu().contiguous() for name, one in self._tensors().items()}
         trained = [name for name, one in self._module.named_parameters() if one.requires_grad]
+        dtype = np.result_type(*(state[name].numpy().dtype for name in trained)).name
         network = SharedNetwork(
             self._skeleton,
             passes.criterion,
             self._first,
             trained,
+            dtype,
             [part.training for part in self._module.modules()],
-            self._tasks,
+            slices_for(self._tasks),
             int(torch.randint(2**62, ())),
         )
-        dtype = np.result_type(*(state[name].numpy().dtype for name in trained)).name
-        samples = [
-            save({"inputs": part.inputs.cpu().contiguous(), "targets": part.targets.cpu().contiguous()})
-            for part in parts
+        shares = [
+            BatchShare(
+                task,
+                part.share,
+                save({"inputs": part.inputs.cpu().contiguous(), "targets": part.targets.cpu().contiguous()}),
+            )
+            for task, part in enumerate(parts)
         ]
-        shares = arrow.table(
-            {"task": range(len(parts)), "share": [part.share for part in parts], "samples": arrow.array(samples)}
-        )
+        _send_user_code_along()
         passes.turn_back()  # a job is no wait for other workers, however long it takes
         try:
-            found = self._job(shares, arrow.table({"state": arrow.array([save(state)])}), network, dtype)
+            found = summed_slices(self._spark, network, save(state), shares)
         except Exception as error:  # Spark raises Java's errors by many names
             raise VolaryError(f"a job of Spark for one batch failed: {cause(error)}") from error
-        rows = sorted(found.to_pylist(), key=lambda row: int(row["slice"]))
-        values = np.concatenate([np.frombuffer(row["values"], dtype) for row in rows])
-        return values, [load(about) for row in rows for about in row["abouts"]]
-
-    def _job(self, shares: Any, state: Any, network: SharedNetwork, dtype: str) -> Any:
-        functions, spark = import_module("pyspark.sql.functions"), self._spark
-        _send_user_code_along()
-        given = spark.createDataFrame(shares).crossJoin(functions.broadcast(spark.createDataFrame(state)))
-        slices = given.mapInArrow(network.gradients, GRADIENTS).repartitionById(self._tasks, "slice")
-        return slices.mapInArrow(partial(sums, dtype), SUMS).toArrow()
+        values = np.concatenate([np.frombuffer(one.values, dtype) for one in found])
+        return values, [load(about) for one in found for about in one.abouts]
 
     def _tensors(self) -> dict[str, Tensor]:
         both = chain(self._module.named_parameters(), self._module.named_buffers())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +16,25 @@ from torch.func import functional_call
 if TYPE_CHECKING:
     from volary.network.criterion import Criterion
 
-GRADIENTS = "slice int, task int, values binary, about binary"  # about: of a task, beside its values of slice 0
-SUMS = "slice int, values binary, abouts array<binary>"
 LOSS, USED = "loss", "used"  # names that no buffer has: those are behind BUFFER
 BUFFER = "buffer."
+
+
+class BatchShare(NamedTuple):
+    """A task's share of a batch: `share` is its factor of the batch's loss; samples: inputs and targets, packed."""
+
+    task: int
+    share: float
+    samples: bytes
+
+
+class GradientSlice(NamedTuple):
+    """A slice of gradients: of one task, or summed. abouts: what else is known of each task, with its first slice."""
+
+    number: int
+    task: int
+    values: bytes
+    abouts: list[bytes]
 
 
 @dataclass(frozen=True)
@@ -27,34 +42,39 @@ class SharedNetwork:
     """A network as it travels to tasks, without its values. skeleton: on torch's meta device, in any mode.
 
     first: of each name of a parameter or buffer the first one of the same tensor. trained: names, in the order in which
-    their gradients are one vector. training: of all parts, in their order, whether they are in that mode.
+    their gradients are one vector of `dtype`, NumPy's. training: of all parts, in their order, whether they are in that
+    mode. slices: into which a task cuts its gradients.
     """
 
     skeleton: nn.Module
     criterion: Criterion
     first: Mapping[str, str]
     trained: Sequence[str]
+    dtype: str
     training: Sequence[bool]
     slices: int
     seed: int
 
-    def gradients(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Learn from shares of a batch, one a row of Arrow's; yield the slices of their gradients."""
-        arrow: Any = import_module("pyarrow")
-        for batch in batches:
-            for row in batch.to_pylist():
-                values, about = self._learnt(load(row["state"]), load(row["samples"]), row["task"], row["share"])
-                pieces = np.array_split(values, self.slices)
-                yield arrow.RecordBatch.from_pydict(
-                    {
-                        "slice": arrow.array(range(self.slices), arrow.int32()),
-                        "task": arrow.array([row["task"]] * self.slices, arrow.int32()),
-                        "values": [piece.tobytes() for piece in pieces],
-                        "about": arrow.array([about] + [None] * (self.slices - 1), arrow.binary()),
-                    }
-                )
+    def learnt(self, state: bytes, given: BatchShare) -> Iterator[GradientSlice]:
+        """Learn from a share of a batch, and yield the slices of its gradients. state: the network's, packed."""
+        values, about = self._gradients(load(state), load(given.samples), given.task, given.share)
+        for number, piece in enumerate(np.array_split(values, self.slices)):
+            yield GradientSlice(number, given.task, piece.tobytes(), [] if number else [about])
 
-    def _learnt(
+    def summed(self, slices: Iterable[GradientSlice]) -> Iterator[GradientSlice]:
+        """Add up all tasks' values of each slice, in the tasks' order: the same sums each time."""
+        for number, mine in groupby(sorted(slices, key=lambda one: one[:2]), key=lambda one: one.number):
+            first, *others = mine
+            if not others:
+                yield first
+                continue
+            total = np.frombuffer(first.values, self.dtype).copy()
+            for other in others:
+                total += np.frombuffer(other.values, self.dtype)
+            abouts = [about for one in (first, *others) for about in one.abouts]
+            yield GradientSlice(number, first.task, total.tobytes(), abouts)
+
+    def _gradients(
         self, state: dict[str, Tensor], samples: Mapping[str, Tensor], task: int, share: float
     ) -> tuple[np.ndarray[Any, Any], bytes]:
         """The gradients, one vector (values,), of `share` times the mean loss; and the rest that is known of them."""
@@ -76,22 +96,3 @@ class SharedNetwork:
             for leaf, one in zip(leaves, found, strict=True)
         ]
         return torch.cat(flat).numpy(), save(about)
-
-
-def sums(dtype: str, batches: Iterable[Any]) -> Iterator[Any]:
-    """Add up all tasks' values of one slice, in the tasks' order: the same sum each time. dtype: NumPy's, of values."""
-    arrow: Any = import_module("pyarrow")
-    rows = sorted((row for batch in batches for row in batch.to_pylist()), key=lambda row: row["task"])
-    if not rows:
-        return
-    total = np.frombuffer(rows[0]["values"], dtype).copy()
-    for row in rows[1:]:
-        total += np.frombuffer(row["values"], dtype)
-    abouts = [row["about"] for row in rows if row["about"] is not None]
-    yield arrow.RecordBatch.from_pydict(
-        {
-            "slice": arrow.array([rows[0]["slice"]], arrow.int32()),
-            "values": [total.tobytes()],
-            "abouts": arrow.array([abouts], arrow.list_(arrow.binary())),
-        }
-    )
