@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,6 +45,22 @@ def test_a_session_trains_itself_and_gives_metrics_and_the_trained_module():
     source: Any = session.data.source
     inputs, targets = source.open("test").fetch(torch.arange(12))
     loss = torch.nn.functional.cross_entropy(result.module(inputs), targets)
+    assert loss.item() == pytest.approx(result.metrics["loss"][-1][1], abs=1e-5)
+
+
+def test_the_trained_network_is_there_when_the_data_is_gone(tmp_path):
+    values, targets = np.random.default_rng(1).random((20, 6), dtype=np.float32), np.arange(20) % 3
+    for part in ("train", "test"):
+        np.savez(tmp_path / f"{part}.npz", inputs=values, targets=targets)
+    result = Session(
+        network="softmax",
+        data={"source": {"name": "arrays", "folder": str(tmp_path)}, "batch_size": 5},
+        train={"steps": 2},
+        evaluate={"every": "2 steps"},
+    ).train(show=False)
+    for part in ("train", "test"):
+        (tmp_path / f"{part}.npz").unlink()
+    loss = torch.nn.functional.cross_entropy(result.module(torch.from_numpy(values)), torch.from_numpy(targets))
     assert loss.item() == pytest.approx(result.metrics["loss"][-1][1], abs=1e-5)
 
 

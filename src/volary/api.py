@@ -102,14 +102,14 @@ class Result:
         Of a loop of your own it is what was saved as `model`, made by what the run's setting `network` names. Raises
         BadInput if nothing was saved, or nothing is named.
         """
-        from volary.train.afterwards import load_model, load_network
+        from volary.train.afterwards import load_network, load_trained
 
         directory = self.directory
         own_loop, steps = outline(directory.session).own_loop, Checkpoints(directory.checkpoints).steps()
         if not steps:
             raise BadInput(f"result.module: {directory.path} has no checkpoint")
         if not own_loop:
-            return load_model(directory, steps[-1]).module
+            return load_trained(directory, steps[-1])[0]
         try:
             return load_network(directory, steps[-1])
         except SettingError as error:

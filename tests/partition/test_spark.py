@@ -19,7 +19,7 @@ from volary.executors.stage import GATEWAY, REMOTE
 from volary.network import build_loss
 from volary.network.losses.cross_entropy import CrossEntropy
 from volary.partition.jobs.job import GradientJobs
-from volary.partition.jobs.share import BUFFER, LOSS, USED, BatchShare, SharedNetwork
+from volary.partition.jobs.share import BUFFER, LOSS, USED, SharedNetwork, TaskShare
 from volary.partition.spark import SparkJobs
 from volary.session.script import Script
 from volary.session.spec import Session
@@ -64,7 +64,7 @@ def test_sums_of_slices_are_the_gradients_of_one_process_and_the_first_task_s_bu
     there, found = network(module, trained, slices), []
     for task, part in enumerate(parts):
         samples = save({"inputs": inputs[part].clone(), "targets": targets[part].clone()})
-        found += there.learnt(save(state), BatchShare(task, (part.stop - part.start) / 9, samples))
+        found += there.learnt(save(state), TaskShare(task, (part.stop - part.start) / 9, samples))
     summed = list(there.summed(reversed(found)))
     assert list(there.summed(summed)) == summed
     assert [one.number for one in summed] == list(range(slices))

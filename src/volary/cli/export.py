@@ -66,13 +66,13 @@ def export(
     file = new_file(output or Path(f"{run.name}-step-{manifest.step}.safetensors"), "--output")
     folder = Checkpoints(run.checkpoints).path(manifest.step)
     if average:
-        from volary.train.afterwards import load_model, load_network
+        from volary.train.afterwards import load_network, load_trained
         from volary.train.state.weights import weights_content, weights_of
 
         if outline(run.session).own_loop:
             module = load_network(run, manifest.step, average=True)
         else:
-            module = load_model(run, manifest.step, average=True).module
+            module, _ = load_trained(run, manifest.step, average=True)
         weights = whole(weights_content(weights_of(module)))
     elif WEIGHTS in manifest.files:
         weights = read(folder, manifest, WEIGHTS)
@@ -107,10 +107,9 @@ def _export_to_caffe(
     from volary.network.caffe.reading.text_writer import in_text
     from volary.network.caffe.writing.prototxt import prototxt
     from volary.run.disk import Disk, replace_file
-    from volary.train.afterwards import load_model
+    from volary.train.afterwards import load_trained
 
-    model = load_model(run, step, average=average)
-    net = prototxt(model.module, model.samples.input_shape, run.name)
+    net = prototxt(*load_trained(run, step, average=average), run.name)
     replace_file(Disk(), weights, written(net))
     replace_file(Disk(), network, in_text(net).encode())
     if as_json:

@@ -22,10 +22,10 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session.spec import Session
 from volary.spark.stored_runs import local_run
+from volary.train.afterwards import load_trained
 from volary.train.beginning.from_weights import read_session_weights
 from volary.train.model import build_network
 from volary.train.predicting.batch_sizes import MOST, BatchSizes
-from volary.train.state.weights import SavedWeights, load_weights
 
 _KEPT = 2  # networks that a process keeps
 _TRIED = 2  # rows of noise that a quicker network is compared on
@@ -60,13 +60,9 @@ class ScoringNetwork:
                 f"{directory.path} has {wanted_one}; accepted: {', '.join(map(str, steps)) or 'another run'}"
             )
         with RunReader(directory) as reader:
-            info = reader.info()
-        wanted = steps[-1] if step is None else step
-        shape = tuple(map(int, filter(None, info["input_shape"].split(","))))
-        session = directory.session.read_text(encoding="utf-8")
-        module = build_network(Session.read(directory.session), shape, int(info["classes"]))
-        load_weights(module, SavedWeights(checkpoints.path(wanted), checkpoints.verify(wanted)))
-        return cls(session, shape, int(info["classes"]), _packed(module))
+            classes = int(reader.info()["classes"])
+        module, shape = load_trained(directory, steps[-1] if step is None else step)
+        return cls(directory.session.read_text(encoding="utf-8"), shape, classes, _packed(module))
 
     @classmethod
     def of_session(cls, session: Session, shape: Sequence[int], classes: int = 0) -> ScoringNetwork:

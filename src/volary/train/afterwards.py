@@ -23,7 +23,7 @@ from volary.train.device import choose_device
 from volary.train.evaluation import totals
 from volary.train.holding import held_by_workers
 from volary.train.lockstep.lockstep_data import ValidationBatches
-from volary.train.model import Model, build_model
+from volary.train.model import Model, build_model, build_network
 from volary.train.recording.recorder import Recorder
 from volary.train.state.optimizer_state import load_checkpoint
 from volary.train.state.seeds import kept_generators
@@ -114,6 +114,20 @@ def load_model(directory: RunDirectory, step: int, session: Session | None = Non
     model = build_model(session or Session.read(directory.session), torch.device("cpu"), begun_with)
     _load(model.module, directory, step, average=average)
     return model
+
+
+def load_trained(directory: RunDirectory, step: int, *, average: bool = False) -> tuple[nn.Module, tuple[int, ...]]:
+    """The run's network with the weights of the checkpoint of `step`, on the CPU, in evaluation mode; the shape of an
+    input. The data of training is not opened, so that it may be gone.
+
+    average: with their averages. Raises RunError without any.
+    """
+    with RunReader(directory) as reader:
+        info = reader.info()
+    shape = tuple(map(int, filter(None, info["input_shape"].split(","))))
+    module = build_network(Session.read(directory.session), shape, int(info["classes"]))
+    _load(module, directory, step, average=average)
+    return module, shape
 
 
 def load_network(directory: RunDirectory, step: int, *, average: bool = False) -> nn.Module:

@@ -20,7 +20,7 @@ from volary.executors.application import attached
 from volary.executors.stage import cause
 from volary.partition._base import whole_batch
 from volary.partition.jobs.running import slices_for, summed_slices
-from volary.partition.jobs.share import BUFFER, LOSS, USED, BatchShare, SharedNetwork
+from volary.partition.jobs.share import BUFFER, LOSS, USED, SharedNetwork, TaskShare
 from volary.session.values.reference import USER_FILES
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class GradientJobs:
             int(torch.randint(2**62, ())),
         )
         shares = [
-            BatchShare(
+            TaskShare(
                 task,
                 part.share,
                 save({"inputs": part.inputs.cpu().contiguous(), "targets": part.targets.cpu().contiguous()}),

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from volary.partition.jobs.share import BatchShare, GradientSlice, SharedNetwork
+from volary.partition.jobs.share import GradientSlice, SharedNetwork, TaskShare
 
 ADDED_UP_HERE = 4  # tasks whose gradients the driver adds up: a second stage costs more than so many take to arrive
 _SLICES = "number int, task int, values binary, abouts array<binary>"
@@ -18,15 +18,13 @@ def slices_for(tasks: int) -> int:
     return 1 if tasks <= ADDED_UP_HERE else tasks
 
 
-def summed_slices(
-    spark: Any, network: SharedNetwork, state: bytes, shares: Sequence[BatchShare]
-) -> list[GradientSlice]:
+def summed_slices(spark: Any, network: SharedNetwork, state: bytes, shares: Sequence[TaskShare]) -> list[GradientSlice]:
     """The sums of all tasks' slices, in their order. state: the network's, packed. Raises as Spark does."""
     run = _by_context if hasattr(spark, "_jsparkSession") else _by_frames
     return list(network.summed(run(spark, network, state, shares)))
 
 
-def _by_context(spark: Any, network: SharedNetwork, state: bytes, shares: Sequence[BatchShare]) -> list[GradientSlice]:
+def _by_context(spark: Any, network: SharedNetwork, state: bytes, shares: Sequence[TaskShare]) -> list[GradientSlice]:
     context = spark.sparkContext
     sent = context.broadcast(state)
     try:
@@ -40,7 +38,7 @@ def _by_context(spark: Any, network: SharedNetwork, state: bytes, shares: Sequen
         sent.destroy()  # or its files stay as long as the application
 
 
-def _by_frames(spark: Any, network: SharedNetwork, state: bytes, shares: Sequence[BatchShare]) -> list[GradientSlice]:
+def _by_frames(spark: Any, network: SharedNetwork, state: bytes, shares: Sequence[TaskShare]) -> list[GradientSlice]:
     arrow: Any = import_module("pyarrow")
     both = [arrow.Table.from_pylist([share._asdict() for share in shares]), arrow.table({"state": [state]})]
     given, states = map(spark.createDataFrame, both)
@@ -65,7 +63,7 @@ def _of_rows(
 
 def _learnt(network: SharedNetwork, rows: Iterable[dict[str, Any]]) -> Iterator[GradientSlice]:
     for row in rows:
-        yield from network.learnt(row.pop("state"), BatchShare(**row))
+        yield from network.learnt(row.pop("state"), TaskShare(**row))
 
 
 def _summed(network: SharedNetwork, rows: Iterable[dict[str, Any]]) -> Iterator[GradientSlice]:

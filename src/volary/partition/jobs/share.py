@@ -20,7 +20,7 @@ LOSS, USED = "loss", "used"  # names that no buffer has: those are behind BUFFER
 BUFFER = "buffer."
 
 
-class BatchShare(NamedTuple):
+class TaskShare(NamedTuple):
     """A task's share of a batch: `share` is its factor of the batch's loss; samples: inputs and targets, packed."""
 
     task: int
@@ -55,7 +55,7 @@ class SharedNetwork:
     slices: int
     seed: int
 
-    def learnt(self, state: bytes, given: BatchShare) -> Iterator[GradientSlice]:
+    def learnt(self, state: bytes, given: TaskShare) -> Iterator[GradientSlice]:
         """Learn from a share of a batch, and yield the slices of its gradients. state: the network's, packed."""
         values, about = self._gradients(load(state), load(given.samples), given.task, given.share)
         for number, piece in enumerate(np.array_split(values, self.slices)):
