@@ -7,8 +7,10 @@ from itertools import accumulate, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
+from volary.sharding.ranges import are_all_once
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from torch import Tensor
 
@@ -49,6 +51,14 @@ class TensorBlock:
         for start, end in self.spans:
             whole.narrow(self.dim, start, end - start).copy_(values.narrow(self.dim, at, end - start))
             at += end - start
+
+
+def make_whole(blocks: Collection[TensorBlock]) -> bool:
+    """Whether these blocks of a tensor, one at least, are all of it, and each entry once."""
+    first = next(iter(blocks))
+    if any((one.dim, one.shape) != (first.dim, first.shape) for one in blocks):
+        return False
+    return are_all_once((span for one in blocks for span in one.spans), 0, first.shape[first.dim])
 
 
 def cut_evenly(

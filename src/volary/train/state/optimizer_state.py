@@ -13,9 +13,9 @@ from volary.errors import RunError
 from volary.exchange.gradients.plan import laid_out_as
 from volary.naming import named_parameters
 from volary.run.checkpoints import SHARED, read
-from volary.sharding.blocks import TensorBlock
+from volary.sharding.blocks import TensorBlock, make_whole
 from volary.sharding.groups import leads
-from volary.sharding.ranges import Range
+from volary.sharding.ranges import Range, are_all_once
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.weights import SavedWeights, load_weights, weights_content, weights_file, weights_of
 from volary.train.update.averaging import AVERAGE, AVERAGED
@@ -278,9 +278,12 @@ def _between(known: Sequence[PartState], wanted: Range, *, copied: bool) -> Part
             between.append((one, slice(low - one.part.start, high - one.part.start)))
     if not between:
         return PartState(wanted, {}, {})
-    if sum(span.stop - span.start for _, span in between) != wanted.size:
-        values = f"values {wanted.start} to {wanted.end} of {wanted.name}"
+    values = f"values {wanted.start} to {wanted.end} of {wanted.name}"
+    if sum(span.stop - span.start for _, span in between) < wanted.size:
         raise RunError(f"the optimiser's state covers some of the {values}, and not all")
+    inside = ((one.part.start + span.start, one.part.start + span.stop) for one, span in between)
+    if not are_all_once(inside, wanted.start, wanted.end):
+        raise RunError(f"the optimiser's state has some of the {values} more than once")
     first = between[0][0]
     pieces = {key: [one.each[key][span] for one, span in between] for key in first.each}
     shares = len(between) == 1 and not copied
@@ -291,14 +294,16 @@ def _between(known: Sequence[PartState], wanted: Range, *, copied: bool) -> Part
 def _joined(cut: Mapping[TensorBlock, Sequence[PartState]]) -> PartState:
     """The state of a whole tensor, of that of its blocks. Raises RunError unless they are all of it, each once."""
     found = {block: _between(runs, Range(block.name, 0, block.size), copied=False) for block, runs in cut.items()}
-    (first, some), whole = next(iter(found.items())), prod(next(iter(found)).shape)
-    if sum(block.size for block in found) != whole:
+    first, some = next(iter(found.items()))
+    if not make_whole(found):
         raise RunError(f"the optimiser's state has other blocks of {first.name} than make it whole")
     each = {key: torch.empty(first.shape, dtype=entry.dtype) for key, entry in some.each.items()}
     for block, one in found.items():
         for key, entry in one.each.items():
             block.put_into(each[key], entry.view(block.own_shape))
-    return PartState(Range(first.name, 0, whole), {key: entry.flatten() for key, entry in each.items()}, some.whole)
+    return PartState(
+        Range(first.name, 0, prod(first.shape)), {key: entry.flatten() for key, entry in each.items()}, some.whole
+    )
 
 
 def _block(name: str, shape: Sequence[int], dim: int, spans: Sequence[Sequence[int]]) -> TensorBlock:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import prod
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,8 +23,8 @@ from volary.errors import RunError
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as, values_in
 from volary.naming import named_buffers, named_modules, named_parameters, without_compiled
 from volary.run.checkpoints import require_format
-from volary.sharding.blocks import TensorBlock
-from volary.sharding.ranges import Range
+from volary.sharding.blocks import TensorBlock, make_whole
+from volary.sharding.ranges import Range, are_all_once
 from volary.train.state.safetensors_file import SafetensorsContent
 
 if TYPE_CHECKING:
@@ -112,8 +112,11 @@ class SavedWeights:
                 self._open(folder / name)
         if not self._pieces and not self._blocks:
             require_format(folder, manifest)
-        for pieces in self._pieces.values():
+        for name, pieces in self._pieces.items():
             pieces.sort(key=lambda piece: piece.part.start)
+            for one, other in pairwise(pieces):
+                if one.part.end > other.part.start:
+                    raise RunError(f"{folder}: the checkpoint has some values of {name} more than once")
 
     def __iter__(self) -> Iterator[str]:
         """The names of all tensors."""
@@ -160,7 +163,7 @@ class SavedWeights:
 
     def _joined(self, cut: Mapping[TensorBlock, Callable[[], Tensor]]) -> Tensor:
         first = next(iter(cut))
-        if sum(block.size for block in cut) != prod(first.shape):
+        if not make_whole(cut):
             raise RunError(f"the checkpoint has other blocks of {first.name} than make it whole")
         whole: Tensor | None = None
         for block, read in cut.items():
@@ -172,10 +175,10 @@ class SavedWeights:
 
     def _of_runs(self, block: TensorBlock) -> Tensor:
         """A block of which there are slices. Raises RunError unless they are all of it, each once."""
-        found = [read() for _, read in sorted(self._runs[block], key=lambda run: run[0])]
-        if sum(one.numel() for one in found) != block.size:
+        found = [(start, read()) for start, read in sorted(self._runs[block], key=lambda run: run[0])]
+        if not are_all_once(((start, start + one.numel()) for start, one in found), 0, block.size):
             raise RunError(f"the checkpoint has other slices of {block_name(block)} than make it whole")
-        return torch.cat(found).view(block.own_shape)
+        return torch.cat([one for _, one in found]).view(block.own_shape)
 
     def _values(self, wanted: Range) -> Tensor:
         at, found = wanted.start, []
