@@ -12,6 +12,7 @@ import torch
 from _workers import joined
 from volary.cli.command.main import run
 from volary.errors import SettingError
+from volary.partition.pipelining.plan import MOVED_BYTES_PER_S
 from volary.placement import Place
 from volary.session import Session
 from volary.session.values.size import Size
@@ -87,6 +88,12 @@ def test_micro_batches_read_parameters_and_add_up_their_gradients_again_and_agai
         tried(wide(2, partition={"name": "pipeline", "micro_batches": count})).own.computing_s for count in (2, 16)
     )
     assert many > 2 * few, "although workers wait less"
+
+
+def test_gradients_of_cut_layers_are_copied_where_workers_exchange_others():
+    found = by_name(tried(wide(2)))
+    more_s = found["hybrid"].computing_s - found["tensor"].computing_s
+    assert more_s == pytest.approx(2 * found["hybrid"].memory.gradients / MOVED_BYTES_PER_S, rel=0.1)
 
 
 def test_slow_links_change_the_choice_and_a_budget_does():

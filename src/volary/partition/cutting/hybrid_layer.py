@@ -146,7 +146,7 @@ class _HandedOver(Function):
         layer, spans, (weight, *taken) = hand.layer, hand.spans, ctx.saved_tensors
         group, rank = layer.group, layer.group.rank
         inputs = gradient.new_empty(ctx.rows, weight.shape[1]) if hand.needed else None
-        of_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        of_weight: Tensor | None = None
         of_bias = weight.new_zeros(len(weight)) if ctx.biased and ctx.needs_input_grad[2] else None
         own, columns = layer.sizes[rank], list(layer.own_columns())
 
@@ -158,8 +158,9 @@ class _HandedOver(Function):
         returned = []
         for number, (span, theirs) in enumerate(_ahead(spans, give)):
             errors = torch.cat(theirs)
-            if of_weight is not None:
-                of_weight.addmm_(errors.t(), taken[number])
+            if ctx.needs_input_grad[1]:  # not added to zeros: it is far larger than what it is made of
+                turned, given = errors.t(), taken[number]
+                of_weight = turned @ given if of_weight is None else of_weight.addmm_(turned, given)
             if of_bias is not None:
                 of_bias += errors.sum(0)
             if inputs is not None:

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 PASSES = 3  # forward passes that a forward and a backward one take as long as
 ADDED = 3  # of a sum of gradients: it is read, with what is added, and written
+COPIED = 2  # of a gradient that is copied to where updates find it: it is read and written
 VALUE_BYTES = 4
 
 
 @dataclass(frozen=True)
 class RankWork:
-    """layers_s: of the passes through each layer, by name. parameters_s: of reading parameters in them, and
-    adding up their gradients. update_s: of
-    the update. exchanged_bytes: sent for gradients. activations: of how many samples all are held at once.
+    """layers_s: of the passes through each layer, by name. parameters_s: of reading parameters in them, and adding up
+    or copying their gradients. update_s: of the update. exchanged_bytes: sent for gradients. activations: of how many
+    samples all are held at once.
     """
 
     layers_s: Mapping[str, float]
@@ -61,9 +62,12 @@ def work_of(session: Session, module: nn.Module, part: Part, graph: Mapping[str,
     # gradients are read, and parameters and what the optimiser keeps read and written
     update_bytes = (3 + 2 * getattr(session.optimizer, "kept", 0)) * kept_bytes
     pieces = session.train.accumulate * part.pieces
+    # whole layers write where gradients travel from
+    copied = sum(held[name] for name in held if name in owners) if mesh.shares > 1 else 0
     return RankWork(
         layers_s=layers_s,
-        parameters_s=(PASSES * pieces + ADDED * (pieces - 1)) * sum(held.values()) / MOVED_BYTES_PER_S,
+        parameters_s=((PASSES * pieces + ADDED * (pieces - 1)) * sum(held.values()) + COPIED * copied)
+        / MOVED_BYTES_PER_S,
         update_s=update_bytes / MOVED_BYTES_PER_S,
         exchanged_bytes=sum(around * (many[name] - 1) / many[name] * size for name, size in held.items()),
         activations=activations,
