@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -94,6 +95,23 @@ def test_a_batch_has_a_sample_for_each_share_and_not_for_each_worker(name, fewes
     if fewest > 1:
         with pytest.raises(VolaryError, match=f"batch_size is {fewest - 1}; accepted: {fewest} or more"):
             Session(network="lenet", data={"source": "digits", "batch_size": fewest - 1}, strategy=strategy)
+
+
+@pytest.mark.parametrize("optimizer", ["lars", "lamb", "adafactor", "muon"])
+def test_an_optimiser_that_needs_whole_tensors_goes_with_those_that_cut_none(optimizer):
+    def legal(name: str) -> bool:
+        settings = {"name": "mesh", "axes": {"data": 2, "tensor": 2}} if name == "mesh" else name
+        whole = {"network": "lenet", "data": {"source": "digits"}, "optimizer": optimizer}
+        try:
+            Session(**whole, strategy={"workers": 4, "partition": settings})
+        except SettingError as error:
+            why = rf"optimizer is {optimizer}, and with partition=\w+ workers .*"
+            assert re.fullmatch(f"{why}; accepted: optimizer=adam, .* pipeline", str(error)), str(error)
+            return False
+        return True
+
+    names = set(ROOM.names()) - {"branches", "spark"}  # of which each worker has all, or a task has
+    assert {name for name in names if legal(name)} == {"auto", "data", "pipeline"}
 
 
 @pytest.mark.parametrize(

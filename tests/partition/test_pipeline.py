@@ -30,6 +30,7 @@ def sessions(strategy: dict[str, Any], stages: int) -> dict[str, Session]:
         "perceptron": (3, session("Exact", optimizer=adam, train=few, strategy=strategy)),
         "accumulated": (3, session("Exact", optimizer=sgd, train=few | {"accumulate": 2}, strategy=strategy)),
         "clipped by norm": (3, session("Exact", optimizer=sgd, train=few | {"clip_norm": 0.05}, strategy=strategy)),
+        "whole tensors": (3, session("Exact", optimizer={"name": "lars", "lr": 0.2}, train=few, strategy=strategy)),
         "lstm": (3, of(lstm, TOKENS, slower, strategy)),
         "lenet": (4, of(zoo("lenet"), IMAGES, slower, strategy)),
         "alexnet-like": (5, of(alexnet, IMAGES, slow, strategy)),

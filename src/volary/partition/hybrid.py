@@ -53,7 +53,10 @@ class Hybrid(Partition):
 
     @property
     def lacks(self) -> Mapping[str, str]:
-        own = {"all sums": _ALONE}
+        own = {
+            "all sums": _ALONE,
+            "whole tensors": "with partition=hybrid workers have parts of layers, and update these",
+        }
         again = ("own loop", "gradient norm", "one update") if self.updates == "sub_batch" else ()
         return own | dict.fromkeys(again, _AGAIN)
 

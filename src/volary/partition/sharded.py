@@ -41,7 +41,10 @@ class Sharded(Partition):
 
     @property
     def lacks(self) -> Mapping[str, str]:
-        found = {"all sums": "with partition=sharded a worker has the sums of its share of the gradients alone"}
+        found = {
+            "all sums": "with partition=sharded a worker has the sums of its share of the gradients alone",
+            "whole tensors": "with partition=sharded workers update shares of parameters",
+        }
         if self.level == 3:
             found["all parameters"] = "with partition.level=3 a worker has a layer's parameters only to compute with it"
         return found

@@ -38,7 +38,8 @@ class TensorCut(Partition):
 
     needs: ClassVar[Sequence[str]] = ("steps together", "whole gradient")
     lacks: ClassVar[Mapping[str, str]] = {
-        "all sums": "with partition=tensor a worker has the gradients of its part of the network alone"
+        "all sums": "with partition=tensor a worker has the gradients of its part of the network alone",
+        "whole tensors": "with partition=tensor workers have parts of layers, and update these",
     }
 
     def __post_init__(self) -> None:

@@ -351,6 +351,9 @@ def _of_optimizer(session: Session) -> Iterator[Need]:
             instead = "optimizer=adam, which updates each parameter by itself"
             yield Need("optimizer", name, "whole gradient", instead)
             yield Need("optimizer", name, "all sums", instead)
+    elif not getattr(optimizer, "elementwise", True):
+        instead = "optimizer=adam, which updates each value on its own, or partition=data or pipeline"
+        yield Need("optimizer", OPTIMIZER.name_of(type(optimizer)), "whole tensors", instead)
     if getattr(optimizer, "first_rate_only", False):
         name, schedule = OPTIMIZER.name_of(type(optimizer)), SCHEDULE.name_of(type(session.schedule))
         if schedule != "constant" or str(getattr(session.schedule, "warmup", 0)) != "0":

@@ -74,7 +74,7 @@ class Update:
         """From now on these are parts of parameters, and other workers have the rest. Raises SettingError if the rule
         needs whole ones.
         """
-        if not self.elementwise:
+        if not self.elementwise and holdings.cut:
             raise SettingError(
                 f"optimizer: nothing says that {self._kind.__name__} updates each value on its own, and workers have "
                 "parts of parameters; accepted: an elementwise one, as sgd or adam, or partition=data"
