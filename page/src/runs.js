@@ -71,7 +71,7 @@ export function Runs({ answer }) {
       ${compared.length > 1 && compared.length <= MOST && html`<a class="button" href=${`#/compare/${compared.map(encodeURIComponent).join(",")}`}>Compare ${compared.length} runs</a>`}
       ${compared.length > MOST && html`<span class="quiet">up to ${MOST} can be compared</span>`}
     </form>
-    ${runs.length === 0 ? html`<p>No runs here yet. <code>volary init</code> and <code>volary train session.yaml</code> make the first.</p>` : html`
+    ${runs.length === 0 ? html`<p>No runs here yet. ${!report && html`<a href="#/new">New run</a> makes the first, and so do `}<code>volary init</code> and <code>volary train session.yaml</code>${report && " make the first"}.</p>` : html`
     <div class="scroll" tabindex="0" role="region" aria-label="runs"><table class="runs">
       <thead><tr><th scope="col"><span class="unseen">compare</span></th>${columns.map(([name, title, , right]) => html`<th scope="col" class=${right ? "number" : ""} data-column=${name}
         aria-sort=${sorted[0] === name ? (sorted[1] > 0 ? "ascending" : "descending") : "none"}>

@@ -57,6 +57,16 @@ export function hour(at) {
 
 export const plural = (count, what) => `${many(count)} ${what}${count === 1 ? "" : "s"}`;
 
+// 0–3, 6
+export function ranges(numbers) {
+  const parts = [];
+  for (const number of numbers) {
+    if (parts.length && parts.at(-1)[1] === number - 1) parts.at(-1)[1] = number;
+    else parts.push([number, number]);
+  }
+  return parts.map(([first, last]) => (first === last ? first : `${first}–${last}`)).join(", ");
+}
+
 // The folder that all of these runs are in, with a slash; empty if there is none.
 export function folderOf(ids) {
   const folder = ids[0].slice(0, ids[0].lastIndexOf("/") + 1);

@@ -48,6 +48,7 @@ class Lab:
     now_s: float = 0.0
     boot: str = "0"
     calls: int = 0
+    longest_look: int = 30  # in calls
     killed_at: float = inf
     left: list[str] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
@@ -186,8 +187,11 @@ class Lab:
         self.rows[name] = QueueEntry(run=name, place=place, **asked)
 
 
-def schedule(seed: int, looks: int = 400) -> Lab:
-    """Let a queue of random runs pass on a random machine, with a runner killed at random; check at each look."""
+def schedule(seed: int, looks: int = 400, *, killed_in: int | None = None) -> Lab:
+    """Let a queue of random runs pass on a random machine; check at each look.
+
+    killed_in: the call in which the runner is killed; else it is at random calls, again and again.
+    """
     chance = random.Random(seed)
     lab = Lab(Capacity(tuple(range(chance.choice([2, 4, 8]))), 16, tuple(range(chance.choice([0, 2])))))
     if chance.random() < 0.5:
@@ -205,8 +209,11 @@ def schedule(seed: int, looks: int = 400) -> Lab:
             lab.reboot()
         if lab.capacity_.hosts and chance.random() < 0.02:
             lab.lose_or_find_hosts(chance)
-        if chance.random() < 0.3:
-            lab.killed_at = lab.calls + chance.randint(1, 30)
+        if killed_in is not None:
+            lab.killed_at = killed_in if lab.calls < killed_in else inf
+        elif chance.random() < 0.3:
+            lab.killed_at = lab.calls + chance.randint(1, lab.longest_look)
+        began = lab.calls
         before = {run: lab.runs[run].alive for run in lab.runs}
         try:
             QueueRunner(lab, lab).look()
@@ -214,6 +221,7 @@ def schedule(seed: int, looks: int = 400) -> Lab:
             _check_order(lab)
         except KilledError:
             pass
+        lab.longest_look = max(lab.longest_look, lab.calls - began)
         _check_room(lab, before)
         lab.pass_by(chance.choice([1.0, 1.0, 5.0]))
         if len(lab.runs) == count and not lab.rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -11,14 +12,16 @@ import pytest
 
 from faults._queue import until
 from jobs._lab import Lab, Program
-from volary.jobs.entry import Capacity, Demand, QueueEntry
+from volary.jobs.entry import Capacity, Demand, Given, PastUse, QueueEntry
 from volary.jobs.estimates import MemoryEstimates
 from volary.jobs.machinery import RunMachinery
 from volary.jobs.memory import MOST, KnownMemory, keep_bytes, keep_estimate, known_bytes, session_key
 from volary.jobs.runner import QueueRunner
 from volary.jobs.table import QueueTable
+from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.run.machine import clock
 from volary.session.spec import Session
 
 SESSION = "network: lenet\ndata:\n  batch_size: 64\ntrain:\n  seed: 1\nrun:\n  name: a\n"
@@ -124,3 +127,34 @@ def test_what_a_run_took_is_kept_when_it_has_ended_and_more_than_it_was_to_take_
     with RunReader(run) as reader:
         (warning,) = reader.events(kind="warning")
     assert warning.data["text"] == "it took 3.00 GiB of memory, and was to take 2.00 at most"
+
+
+def test_what_a_run_had_of_its_machine_is_kept_from_its_start_to_its_end_but_not_over_a_new_start_of_that():
+    run = RunDirectory.create(Path("runs"), "a", "it", SESSION)
+    with QueueTable(Path("queue")) as table:
+        machinery = RunMachinery(table)
+        moment = machinery.moment()
+        entry = QueueEntry(
+            run=str(run.path), demand=Demand(1, 5), given=Given((1,)), boot=moment.boot, started_s=moment.now_s
+        )
+        machinery.keep_used(msgspec.structs.replace(entry, boot="another"), "lost")
+        before = clock.at(moment.now_s)
+        for _ in range(2):  # a runner that was killed meanwhile looks again
+            machinery.keep_used(entry, "stopped")
+        (used,) = table.past()
+        assert (used.run, used.given, used.memory_bytes, used.began_at) == (entry.run, Given((1,)), 5, before)
+        assert before <= used.ended_at <= clock.now_s()
+        with closing(Journal(run.database)) as journal:
+            journal.note(ended_at=before + 1e-6)  # as its driver writes it
+        machinery.keep_used(entry, "failed")
+        (used,) = table.past()
+        assert used.ended_at == before + 1e-6
+
+
+def test_of_the_past_the_newest_is_kept(monkeypatch):
+    monkeypatch.setattr("volary.jobs.table.PAST_USES", 3)
+    with QueueTable(Path("queue")) as table:
+        for number in range(5):
+            entry = QueueEntry(run="a", demand=Demand(), started_s=number)
+            table.keep_past(entry, PastUse("a", Given(()), 0, number, number + 1))
+        assert [one.began_at for one in table.past()] == [2, 3, 4]

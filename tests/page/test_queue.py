@@ -10,7 +10,7 @@ import pytest
 
 from page._asking import served
 from volary.errors import BadInput
-from volary.jobs.entry import Demand, Given, QueueEntry
+from volary.jobs.entry import Demand, Given, HostCapacity, PastUse, QueueEntry
 from volary.jobs.machines.unqueued import counted
 from volary.jobs.table import QueueTable, queue_folder
 from volary.page.actions import STARTS
@@ -56,7 +56,7 @@ def test_it_says_what_runs_where_and_why_others_wait():
     queued("b", held=False, demand=Demand(len(cores)))
     queued("c", folder="elsewhere", priority=-1)
     found = look()
-    assert (found.cores, found.carried_out) == (cores, False), "no runner is there, and looking starts none"
+    assert (found.machines[0].cores, found.carried_out) == (cores, False), "no runner is there; looking starts none"
     a, b, c = found.runs
     assert (a.id, a.state, a.given_cores, a.memory_bytes) == ("a", "running", cores[:1], 1 << 30)
     assert (b.id, b.state, b.given_cores, b.reason[:9]) == ("b", "waiting", (), "waits for")
@@ -67,7 +67,31 @@ def test_cores_of_a_run_that_trains_without_the_queue_are_used():
     queued("b")
     run = RunDirectory.create(Path("runs"), "alone", "it", "network: lenet\n")
     with run.lock(), counted(run, [cores_here()[-1]]):
-        assert look().used_cores == (cores_here()[-1],)
+        assert look().machines[0].used_cores == (cores_here()[-1],)
+
+
+def test_what_runs_on_another_machine_is_shown_there_and_one_that_is_not_reached_is_said(monkeypatch):
+    gpu = Given((2,), (1,), "alpha")
+    queued("far", state="running", held=False, demand=Demand(1, 1 << 30, 1), given=gpu)
+    alpha = HostCapacity("alpha", (2, 3), 8 << 30, gpus=(0, 1), used_gpus=(0, 1))
+    hosts = (alpha, HostCapacity("beta", why_not="beta is not reached"))
+    monkeypatch.setattr("volary.jobs.machinery.known_hosts", lambda _: hosts)
+    found = look()
+    here, there = found.machines
+    assert (here.name, there.name, there.cores, there.gpus, there.used_gpus) == ("", "alpha", (2, 3), (0, 1), (0,))
+    assert [(run.host, run.given_cores, run.given_gpus) for run in found.runs] == [("alpha", (2,), (1,))]
+    assert found.remarks == ["beta is not reached"]
+
+
+def test_what_ran_before_is_there_with_its_part_of_the_machine_once_for_each_start():
+    kept = queued("a", boot="b", started_s=5.0)
+    with QueueTable(queue_folder()) as table:
+        for ended_at in (200.0, 210.0):  # a runner that was killed meanwhile looks again
+            table.keep_past(kept, PastUse(kept.run, Given((1,), (0,)), 1 << 30, 100.0, ended_at))
+        table.keep_past(msgspec.structs.replace(kept, started_s=6.0), PastUse(kept.run, Given((0,)), 5, 220.0, 230.0))
+    first, second = look().past
+    assert (first.id, first.given_cores, first.given_gpus, first.memory_bytes) == ("a", (1,), (0,), 1 << 30)
+    assert [(one.began_at, one.ended_at) for one in (first, second)] == [(100.0, 210.0), (220.0, 230.0)]
 
 
 def test_looking_makes_no_queue_where_there_is_none():
@@ -135,6 +159,8 @@ def test_the_queue_is_changed_in_the_browser(page):
         page.get_by_label("priority of b").fill("2")
         page.get_by_label("priority of b").press("Enter")
         expect(names).to_have_text(["b", "a", "c"])
+        page.get_by_role("button", name="move c to the front").press("Enter")
+        expect(names).to_have_text(["b", "c", "a"])
         page.get_by_role("button", name="Cancel a").click()
         expect(names).to_have_text(["b", "c"])
         queued("d", priority=9)  # by somebody else: it comes by itself

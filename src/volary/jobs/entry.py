@@ -110,6 +110,16 @@ class Given(msgspec.Struct, frozen=True):
     host: str = ""
 
 
+class PastUse(msgspec.Struct, frozen=True):
+    """The part of a machine that a run had, from a start of it until that ended, in seconds since 1970."""
+
+    run: str
+    given: Given
+    memory_bytes: int
+    began_at: float
+    ended_at: float
+
+
 class QueueEntry(msgspec.Struct, frozen=True):
     """A run in the queue, which is known by the path of its directory.
 

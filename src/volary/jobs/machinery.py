@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from volary.errors import RunError, VolaryError
-from volary.jobs.entry import GIB, NO_LIMIT, Capacity, MemoryFrom, QueueEntry
+from volary.jobs.entry import GIB, NO_LIMIT, Capacity, MemoryFrom, PastUse, QueueEntry
 from volary.jobs.estimates import MemoryEstimates
 from volary.jobs.machines.hosts import known_hosts
 from volary.jobs.machines.notices import NoticeFolder
@@ -205,6 +205,7 @@ class RunMachinery:
 
     def keep_used(self, entry: QueueEntry, how: How) -> None:
         directory, used = RunDirectory(entry.run), entry.used_bytes
+        self._keep_past(entry)
         with suppress(OSError, UnicodeDecodeError):  # a folder that has gone, a disk that is full: nothing is lost
             session = directory.session.read_text(encoding="utf-8")
             known = 0 if how == "finished" else known_bytes(session) or 0  # else it may have taken more
@@ -213,6 +214,15 @@ class RunMachinery:
         if entry.asked_bytes is not None and used > entry.asked_bytes:
             text = f"it took {used / GIB:.2f} GiB of memory, and was to take {entry.asked_bytes / GIB:.2f} at most"
             _tell(directory, lambda journal: journal.event("warning", text=text))
+
+    def _keep_past(self, entry: QueueEntry) -> None:
+        if entry.given is None or entry.boot != self.moment().boot:  # else nobody knows when it ended
+            return
+        began_at, now = clock.at(entry.started_s), clock.now_s()
+        said = float(_info(entry.run).get("ended_at", now))  # a runner may see it later
+        ended_at = said if began_at <= said <= now else now
+        memory_bytes = entry.used_bytes or entry.demand.memory_bytes
+        self._table.keep_past(entry, PastUse(entry.run, entry.given, memory_bytes, began_at, ended_at))
 
     def ask_to_stop(self, entry: QueueEntry) -> None:
         directory = RunDirectory(entry.run)

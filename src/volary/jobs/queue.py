@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,7 @@ from volary.engine.launchers.queue import JobState
 from volary.errors import BadInput, RunError
 from volary.errors.raised import shown
 from volary.jobs.asked import QueuedDemand, QueueRequest
-from volary.jobs.entry import Capacity, QueueEntry
+from volary.jobs.entry import Capacity, PastUse, QueueEntry
 from volary.jobs.forecast import expected_starts
 from volary.jobs.machinery import RunMachinery, moment_here, newest_attempt
 from volary.jobs.schedule import decide
@@ -40,13 +40,15 @@ class QueueRow:
 class QueueView:
     """The whole queue: those that run, then those that wait, in their order; and what the machine has for them.
 
-    carried_out: False if somebody could start, or runs, and no runner is there to see to it. remarks: on the settings.
+    carried_out: False if somebody could start, or runs, and no runner is there to see to it. remarks: on the settings,
+    and on machines that cannot be used now. past: the newest starts of runs that have ended.
     """
 
     rows: list[QueueRow]
     capacity: Capacity
     carried_out: bool
     remarks: list[str]
+    past: list[PastUse] = field(default_factory=list)
 
 
 class LocalQueue:
@@ -204,7 +206,6 @@ class LocalQueue:
             ensure_runner(table)
             view = _view(table, table.entries())
             self.remarks += view.remarks
-            self.remarks += [host.why_not for host in view.capacity.hosts if host.why_not and view.rows]
             return view.rows
 
     def view(self) -> QueueView | None:
@@ -212,7 +213,7 @@ class LocalQueue:
         if not self._folder.exists():
             return None
         with self._table() as table:
-            return _view(table, table.entries())
+            return replace(_view(table, table.entries()), past=table.past())
 
     def _change(self, run: str, how: Callable[[QueueEntry], QueueEntry]) -> None:
         with self._table() as table:
@@ -265,4 +266,5 @@ def _view(table: QueueTable, entries: Sequence[QueueEntry]) -> QueueView:
             starts_s, changed = starts.get(entry.run), entry.file.remark if entry.file else ""
             words = "; ".join(filter(None, [reason.words if reason else "starts now", changed]))
             rows.append(QueueRow(entry, words, None if starts_s is None else starts_s - now_s))
-    return QueueView(rows, capacity, table.is_idle() or table.has_runner(), machinery.remarks)
+    remarks = machinery.remarks + [host.why_not for host in capacity.hosts if host.why_not and rows]
+    return QueueView(rows, capacity, table.is_idle() or table.has_runner(), remarks)

@@ -94,7 +94,9 @@ class Machinery(Protocol):
         ...
 
     def keep_used(self, entry: QueueEntry, how: How) -> None:
-        """Keep for later runs what it took, which has ended so, and write into its directory if it asked for less."""
+        """Keep what it took, which has ended so: for later runs, and for who looks at the past of the queue. Write into
+        its directory if it asked for less.
+        """
         ...
 
     def ask_to_stop(self, entry: QueueEntry) -> None:

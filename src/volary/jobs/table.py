@@ -16,14 +16,16 @@ from pathlib import Path
 import msgspec
 
 from volary.errors import VolaryError
-from volary.jobs.entry import QueueEntry, entry_of, forget_entry, write_entry
+from volary.jobs.entry import PastUse, QueueEntry, entry_of, forget_entry, write_entry
 from volary.run.directory import RunDirectory
 from volary.run.lock import is_held
 
 WAIT_S = 30.0  # for others that write
+PAST_USES = 300  # that are kept
 _SCHEMA = """
 PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, entry BLOB NOT NULL, environment BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS past (run TEXT, boot TEXT, started_s REAL, used BLOB, UNIQUE (run, boot, started_s));
 """
 
 
@@ -140,6 +142,19 @@ class QueueTable:
             with suppress(OSError):  # its folder has gone, or cannot be written to
                 forget_entry(RunDirectory(run))
             self._database.execute("DELETE FROM runs WHERE run = ?", (run,))
+
+    def keep_past(self, entry: QueueEntry, used: PastUse) -> None:
+        """Keep what a start of a run had of its machine: for who looks, as nothing is decided by it."""
+        row = (entry.run, entry.boot, entry.started_s, msgspec.json.encode(used))
+        with self._alone():
+            self._database.execute("INSERT OR REPLACE INTO past VALUES (?, ?, ?, ?)", row)
+            self._database.execute("DELETE FROM past WHERE rowid <= (SELECT max(rowid) FROM past) - ?", (PAST_USES,))
+
+    def past(self) -> list[PastUse]:
+        """The newest that were kept, in the order of their ends."""
+        with self._explained():
+            rows = self._database.execute("SELECT used FROM past ORDER BY rowid").fetchall()
+        return [msgspec.json.decode(row, type=PastUse) for (row,) in rows]
 
     def left_idle(self, leave: Callable[[], None]) -> bool:
         """Leave if it is idle, while nobody can add to it: who adds later sees that there is no runner."""

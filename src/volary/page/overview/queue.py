@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from volary.jobs.entry import NO_LIMIT
+from volary.jobs.entry import NO_LIMIT, Capacity, HostCapacity, PastUse
 from volary.jobs.queue import LocalQueue, QueueRow
 from volary.page.overview.folder import Folder
+from volary.run.machine import clock
 
 GUESS_S = 10.0  # to which a guess is rounded: the page is drawn anew when it changes
 
@@ -16,8 +17,8 @@ GUESS_S = 10.0  # to which a guess is rounded: the page is drawn anew when it ch
 class QueuedRun(msgspec.Struct, frozen=True):
     """A run of the queue. id: its name in the page's folder; None if it is in another one: the page leaves it alone.
 
-    cores, gpus: how many it takes; given_cores, given_gpus: their numbers, once it has them on this machine.
-    starts_in_s: a guess.
+    cores, gpus: how many it takes; given_cores, given_gpus: their numbers on `host`, once it has them there. began_at:
+    since when, in seconds since 1970. starts_in_s: a guess.
     """
 
     id: str | None
@@ -28,25 +29,51 @@ class QueuedRun(msgspec.Struct, frozen=True):
     cores: int
     gpus: int
     memory_bytes: int
+    host: str
     given_cores: tuple[int, ...]
     given_gpus: tuple[int, ...]
+    began_at: float | None
     reason: str
     starts_in_s: float | None
 
 
-class QueueHere(msgspec.Struct, frozen=True):
-    """The queue, and the machine: its cores and GPUs by number, those that are used outside of the queue, its memory.
+class PastRun(msgspec.Struct, frozen=True):
+    """The part of a machine that a run had before, and from when to when, in seconds since 1970."""
 
-    memory_bytes: None if the system does not say. starts: whether the page may change the queue. carried_out: as
-    `QueueView` has it.
+    id: str | None
+    name: str
+    host: str
+    given_cores: tuple[int, ...]
+    given_gpus: tuple[int, ...]
+    memory_bytes: int
+    began_at: float
+    ended_at: float
+
+
+class MachineHere(msgspec.Struct, frozen=True):
+    """A machine of the queue: its cores and GPUs by number, those that are used outside of the queue, its memory.
+
+    name: empty: this machine. memory_bytes: None if the system does not say.
+    """
+
+    name: str
+    cores: tuple[int, ...]
+    gpus: tuple[int, ...]
+    used_cores: tuple[int, ...]
+    used_gpus: tuple[int, ...]
+    memory_bytes: int | None
+
+
+class QueueHere(msgspec.Struct, frozen=True):
+    """The queue, and its machines, this one first. starts: whether the page may change the queue.
+
+    carried_out, remarks: as `QueueView` has them.
     """
 
     runs: list[QueuedRun] = []
-    cores: tuple[int, ...] = ()
-    gpus: tuple[int, ...] = ()
-    used_gpus: tuple[int, ...] = ()
-    used_cores: tuple[int, ...] = ()
-    memory_bytes: int | None = None
+    machines: list[MachineHere] = []
+    past: list[PastRun] = []
+    remarks: list[str] = []
     carried_out: bool = True
     starts: bool = False
 
@@ -56,16 +83,39 @@ def queue_here(folder: Folder, *, starts: bool) -> QueueHere:
     view = LocalQueue().view()
     if view is None:
         return QueueHere(starts=starts)
-    machine = view.capacity
+    hosts = [host for host in view.capacity.hosts if not host.why_not]
     return QueueHere(
         runs=[_queued(row, folder) for row in view.rows],
-        cores=machine.cores,
-        gpus=machine.gpus,
-        used_gpus=machine.used_gpus,
-        used_cores=machine.used_cores,
-        memory_bytes=None if machine.memory_bytes >= NO_LIMIT else machine.memory_bytes,
+        machines=[_machine("", view.capacity), *(_host(host, view.rows) for host in hosts)],
+        past=[_past(one, folder) for one in view.past],
+        remarks=view.remarks,
         carried_out=view.carried_out,
         starts=starts,
+    )
+
+
+def _machine(name: str, machine: Capacity) -> MachineHere:
+    known = None if machine.memory_bytes >= NO_LIMIT else machine.memory_bytes
+    return MachineHere(name, machine.cores, machine.gpus, machine.used_cores, machine.used_gpus, known)
+
+
+def _host(host: HostCapacity, rows: list[QueueRow]) -> MachineHere:
+    given = [row.entry.given for row in rows if row.entry.given and row.entry.given.host == host.name]
+    return _machine(host.name, host.capacity(gpu for one in given for gpu in one.gpus))
+
+
+def _past(used: PastUse, folder: Folder) -> PastRun:
+    path, given = Path(used.run), used.given
+    name = folder.name_of(path)
+    return PastRun(
+        id=name,
+        name=name or path.name,
+        host=given.host,
+        given_cores=given.cores,
+        given_gpus=given.gpus,
+        memory_bytes=used.memory_bytes,
+        began_at=used.began_at,
+        ended_at=used.ended_at,
     )
 
 
@@ -81,8 +131,10 @@ def _queued(row: QueueRow, folder: Folder) -> QueuedRun:
         cores=entry.demand.cores,
         gpus=entry.demand.gpus,
         memory_bytes=entry.demand.memory_bytes,
-        given_cores=given.cores if given and not given.host else (),
-        given_gpus=given.gpus if given and not given.host else (),
+        host=given.host if given else "",
+        given_cores=given.cores if given else (),
+        given_gpus=given.gpus if given else (),
+        began_at=clock.at(entry.started_s) if given else None,
         reason=row.reason,
         starts_in_s=None if starts_s is None else GUESS_S * round(starts_s / GUESS_S),
     )

@@ -14,7 +14,12 @@ _ahead_s = 0.0
 
 def now_s() -> float:
     """Seconds since 1970, by the machine's clock as it was set when this process, or its newest run, began."""
-    return running_s() + _ahead_s
+    return at(running_s())
+
+
+def at(running: float) -> float:
+    """The seconds since 1970 at which `running_s()` was, or will be, so much."""
+    return running + _ahead_s
 
 
 def set_by_machine() -> None:
