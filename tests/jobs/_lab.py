@@ -187,7 +187,11 @@ class Lab:
         self.rows[name] = QueueEntry(run=name, place=place, **asked)
 
 
-def schedule(seed: int, looks: int = 400, *, killed_in: int | None = None) -> Lab:
+LOOKS = 1000  # the longest run may be lost twenty times
+CHANGED_LOOKS = 200  # from then on nobody holds, cancels or changes anything
+
+
+def schedule(seed: int, *, killed_in: int | None = None) -> Lab:
     """Let a queue of random runs pass on a random machine; check at each look.
 
     killed_in: the call in which the runner is killed; else it is at random calls, again and again.
@@ -200,10 +204,10 @@ def schedule(seed: int, looks: int = 400, *, killed_in: int | None = None) -> La
         ]
         lab.capacity_ = msgspec.structs.replace(lab.capacity_, hosts=tuple(hosts))
     count = chance.randint(3, 12)
-    for look in range(looks):
+    for look in range(LOOKS):
         if len(lab.runs) < count and (chance.random() < 0.3 or not lab.rows):
             _submit_some(lab, chance)
-        if chance.random() < 0.1:
+        if look < CHANGED_LOOKS and chance.random() < 0.1:
             _change_some(lab, chance)
         if chance.random() < 0.02:
             lab.reboot()
@@ -226,7 +230,7 @@ def schedule(seed: int, looks: int = 400, *, killed_in: int | None = None) -> La
         lab.pass_by(chance.choice([1.0, 1.0, 5.0]))
         if len(lab.runs) == count and not lab.rows:
             break
-        if look > looks // 2:  # nobody holds anything for ever
+        if look >= CHANGED_LOOKS:
             for run, entry in lab.rows.items():
                 lab.rows[run] = msgspec.structs.replace(entry, held=False)
     assert not lab.rows, f"still in the queue: {sorted(lab.rows)}"

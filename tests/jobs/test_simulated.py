@@ -23,7 +23,7 @@ def test_nor_in_any_of_a_thousand_more():
 
 
 @pytest.mark.slow  # a schedule for each call
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_nor_wherever_the_runner_is_killed_once(seed):
     calls = schedule(seed, killed_in=0).calls
     for call in range(1, calls + 1):
