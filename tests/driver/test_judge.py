@@ -45,7 +45,8 @@ def test_launcher_that_failed_before_the_end_of_a_worker_was_seen_is_the_cause(d
     lost = [said(rank, "peer_lost", reason="the run is over") for rank in verdicts]
     error = verdict_of(directory, watched(), [], *lost, launcher=mpirun(directory, 1))
     assert str(error) == (
-        f"mpirun (host {HOST}, process 77) exited with status 1, and its workers ended with it; last step 7"
+        f"mpirun (host {HOST}, process 77) exited with status 1, and its workers ended with it; last step 7\n"
+        "  | There are not enough slots"
     )
 
 

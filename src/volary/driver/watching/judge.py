@@ -124,7 +124,9 @@ def _with_launcher(watch: FailureDetector, launcher: Ended, verdicts: Mapping[in
 
 def _ended_with(watch: FailureDetector, launcher: Ended) -> str:
     step = max(worker.step for worker in watch.workers.values())
-    return f"{_named(launcher)}, and its workers ended with it; last step {step}"
+    words = f"{_named(launcher)}, and its workers ended with it; last step {step}"
+    printed = [] if launcher.signal is not None else tail(launcher.log)  # one that was killed did not say why
+    return "\n".join([words, *indented(printed)])
 
 
 def _named(launcher: Ended) -> str:
