@@ -16,10 +16,11 @@ from volary.partition.pipelining.plan import MOVED_BYTES_PER_S
 from volary.placement import Place
 from volary.session import Session
 from volary.session.values.size import Size
+from volary.train.afterwards import check_session
 from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder
 from volary.train.trial import try_first, try_session
-from volary.train.trying import partition_choice
+from volary.train.trying import partition_choice, worker_memory
 from volary.train.trying.partition_choice import Predicted
 from volary.train.trying.predictions import Prediction
 from volary.train.worker.rank_part import with_partition
@@ -96,6 +97,17 @@ def test_gradients_of_cut_layers_are_copied_where_workers_exchange_others():
     assert more_s == pytest.approx(2 * found["hybrid"].memory.gradients / MOVED_BYTES_PER_S, rel=0.1)
 
 
+def test_the_largest_batch_fits_into_the_worker_whose_activations_are_most(monkeypatch):
+    monkeypatch.setattr(worker_memory, "available_bytes", lambda: 2**34)
+    strategy = {"workers": 2, "partition": "pipeline"}
+    lenet = Session(network="lenet", data={"source": "digits", "batch_size": BATCH}, strategy=strategy)
+    memories = tried(lenet).own.memories
+    first, last = (worker_memory.largest_batch([one], 2, BATCH) for one in memories)
+    assert first is not None and last is not None and first < last, "convolutions are in the first stage"
+    assert memories[0].total < memories[1].total, "and most parameters in the last one"
+    assert check_session(lenet).largest_batch == first
+
+
 def test_slow_links_change_the_choice_and_a_budget_does():
     slow, quick = (tried(wide(batch=128, partition={"name": "auto", "link_mbit": rate})) for rate in (10, 10**9))
     assert slow.own.named == "tensor" and "tensor" not in quick.own.named
@@ -132,7 +144,7 @@ def predictions(*figures: tuple[str, float, int]) -> list[Prediction]:
             one,
             session=wide(2, partition=name),
             step_s=seconds,
-            memory=replace(empty, parameters=size),
+            memories=[replace(empty, parameters=size)],
             even=0.9 if name == "data" else 0.5,
             bound_by=("fc", 0.7),
         )

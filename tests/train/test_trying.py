@@ -44,9 +44,9 @@ def test_the_largest_batch_leaves_workers_what_does_not_grow_with_it(monkeypatch
     memory = WorkerMemory(process=50, parameters=100, gradients=100, optimizer=0, codec=0, copy=0, activations=16)
     for left, largest in ((1600, 1600), (1617, 1600), (16.5, 16), (-1, 0)):
         monkeypatch.setattr(memories, "available_bytes", lambda left=left: 2 * (250 + left) / 0.75)
-        assert largest_batch(memory, workers=2, batch_size=16) == largest
+        assert largest_batch([memory], workers=2, batch_size=16) == largest
     monkeypatch.setattr(memories, "available_bytes", lambda: None)
-    assert largest_batch(memory, workers=2, batch_size=16) is None
+    assert largest_batch([memory], workers=2, batch_size=16) is None
 
 
 def memory_of(**strategy):

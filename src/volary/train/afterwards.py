@@ -82,7 +82,8 @@ def check_session(session: Session) -> Summary:
     session.data.batch.build(feed, Recorder(0))
     cost, own = tried.cost, tried.predicted.own if tried.predicted else None
     apart = own is not None and own.session.strategy.shares < workers
-    memory = own.memory if own else worker_memory.worker_memory(session, model.module)
+    memories = own.memories if own else [worker_memory.worker_memory(session, model.module)]
+    memory = own.memory if own else memories[0]
     warnings = [*tried.warnings, *(worker_memory.too_little(memory, workers) if device.type == "cpu" else [])]
     per_epoch = feed.steps_per_epoch
     return Summary(
@@ -96,7 +97,7 @@ def check_session(session: Session) -> Summary:
         partitions=list(tried.predicted.compared()) if tried.predicted else [],
         layers=table(model.module) if isinstance(model.module, GraphModule) else [],
         memory=memory if device.type == "cpu" else None,
-        largest_batch=worker_memory.largest_batch(memory, workers, session.data.batch_size)
+        largest_batch=worker_memory.largest_batch(memories, workers, session.data.batch_size)
         if device.type == "cpu"
         else None,
         step_s=cost.compute_s if cost and not apart else None,

@@ -158,16 +158,16 @@ class _HandedOver(Function):
         returned = []
         for number, (span, theirs) in enumerate(_ahead(spans, give)):
             errors = torch.cat(theirs)
+            if inputs is not None:  # first: it travels while the weight's is computed
+                parts = (errors @ weight).split([end - low for low, end in span])
+                low, end = span[rank]
+                blank = [gradient.new_empty(end - low, weight.shape[1]) for _ in range(group.size)]
+                returned.append(group.exchanging(parts, blank))
             if ctx.needs_input_grad[1]:  # not added to zeros: it is far larger than what it is made of
                 turned, given = errors.t(), taken[number]
                 of_weight = turned @ given if of_weight is None else of_weight.addmm_(turned, given)
             if of_bias is not None:
                 of_bias += errors.sum(0)
-            if inputs is not None:
-                parts = (errors @ weight).split([end - low for low, end in span])
-                low, end = span[rank]
-                blank = [gradient.new_empty(end - low, weight.shape[1]) for _ in range(group.size)]
-                returned.append(group.exchanging(parts, blank))
         if inputs is not None:
             for span, wait in zip(spans, returned, strict=True):
                 inputs[slice(*span[rank])] = torch.stack(wait()).sum(0)

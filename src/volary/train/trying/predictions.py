@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ ROUND_S = 1e-4  # about what a small message between processes of one machine ta
 
 @dataclass(frozen=True)
 class Prediction:
-    """The cost of a step of `session`, which names its partition. memory: of the worker that needs most.
+    """The cost of a step of `session`, which names its partition. memories: of the workers, by rank.
 
     computing_s: of the worker that computes most, with its waits for others that are in the nature of the partition.
     sent_bytes: by a worker. even: what a worker would compute of the layers if all computed as much, as a share of what
@@ -37,12 +37,17 @@ class Prediction:
     """
 
     session: Session
-    memory: WorkerMemory
+    memories: Sequence[WorkerMemory]
     step_s: float
     computing_s: float
     sent_bytes: float
     even: float
     bound_by: tuple[str, float]
+
+    @property
+    def memory(self) -> WorkerMemory:
+        """That of the worker that needs most."""
+        return max(self.memories, key=lambda memory: memory.total)
 
     @property
     def partition(self) -> dict[str, Any]:
@@ -96,7 +101,7 @@ def predicted(
     passed, exchanged = first.passes_bytes(uses, batch), max(work.exchanged_bytes for work in works)
     return Prediction(
         session,
-        max(memories, key=lambda memory: memory.total),
+        memories,
         step_s(computing_s + first.rounds(uses) * ROUND_S + passed / bytes_per_s, exchanged / bytes_per_s),
         computing_s,
         passed + exchanged,

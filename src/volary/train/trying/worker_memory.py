@@ -10,6 +10,8 @@ from volary.naming import named_parameters
 from volary.run.machine.memory import CODEC_BYTES, FITS, WORKER_BYTES, available_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import nn
 
     from volary.partition._base import Part
@@ -97,18 +99,20 @@ def memory_of(session: Session, module: nn.Module, part: Part) -> WorkerMemory:
     )
 
 
-def largest_batch(memory: WorkerMemory, workers: int, batch_size: int) -> int | None:
+def largest_batch(memories: Iterable[WorkerMemory], workers: int, batch_size: int) -> int | None:
     """The largest `data.batch_size` with which so many workers fit into memory, two digits of it; None: not known.
 
-    memory: of a worker that has its share of a batch of `batch_size`, in proportion to which activations grow.
+    memories: of workers that have their shares of a batch of `batch_size`, in proportion to which activations grow.
     """
-    available = available_bytes()
-    if not memory.activations or available is None:
+    available, found = available_bytes(), list[int]()
+    for memory in memories:
+        if memory.activations and available is not None:
+            left = FITS * available / workers - (memory.total - memory.activations)
+            found.append(max(0, int(batch_size * left / memory.activations)))
+    if not found:
         return None
-    left = FITS * available / workers - (memory.total - memory.activations)
-    found = max(0, int(batch_size * left / memory.activations))
-    unit = 10 ** max(0, len(str(found)) - 2)
-    return int(found // unit * unit)
+    unit = 10 ** max(0, len(str(min(found))) - 2)
+    return int(min(found) // unit * unit)
 
 
 def too_little(memory: WorkerMemory, workers: int) -> list[str]:
