@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,10 +75,10 @@ class Server:
 
 
 @contextmanager
-def served(folder: Path, *options: str) -> Iterator[Server]:
-    """`volary ui` of the folder, with a queue beside it."""
+def served(folder: Path, *options: str, by: Sequence[str] = ()) -> Iterator[Server]:
+    """`volary ui` of the folder, with a queue beside it. by: a command that starts it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "volary", "ui", str(folder.absolute()), *options],
+        [*by, sys.executable, "-m", "volary", "ui", str(folder.absolute()), *options],
         stdout=subprocess.PIPE,
         text=True,
         cwd=folder.parent,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,11 @@ from volary.page.overview.folder import Folder
 from volary.page.overview.queue import QueueHere, queue_here
 from volary.run.directory import RunDirectory
 from volary.run.machine.cores import cores_here
+
+NOBODY = [
+    *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),  # a Python in root's home is found, too
+]
 
 
 @pytest.fixture(autouse=True)
@@ -135,6 +143,32 @@ def test_a_run_is_held_given_a_priority_and_taken_out():
             tell("priority", "a", **body)
     with pytest.raises(BadInput, match="b is not in the queue"):
         tell("hold", "b")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv, for a second user"
+)
+def test_the_pages_of_two_users_show_and_change_each_his_own(monkeypatch):
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        homes = {name: (Path(place, name), user) for name, user in (("ant", 0), ("bee", 65534))}
+        for name, (home, user) in homes.items():
+            monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+            queued(f"of-{name}", str(home / "runs"))
+            for path in (home, *home.rglob("*")):
+                os.chown(path, user, user)
+        with served(homes["ant"][0] / "runs") as ants, served(homes["bee"][0] / "runs", by=NOBODY) as bees:
+            for name, server in (("ant", ants), ("bee", bees)):
+                assert [one["name"] for one in server.ask("queue")["runs"]] == [f"of-{name}"]
+                assert [one["id"] for one in server.ask("runs")["runs"]] == [f"of-{name}"]
+            said = ants.say("POST", "/api/priority?run=of-bee", b'{"value": 3}', Origin=f"http://{ants.address}")
+            assert said.status == 404, said.text
+            said = bees.say("GET", "/api/queue", Cookie=f"{bees.cookie.partition('=')[0]}={ants.token}")
+            assert said.status == 401, said.text
+            mine = bees.say("POST", "/api/priority?run=of-bee", b'{"value": 3}', Origin=f"http://{bees.address}")
+            assert mine.status == 204, mine.text
+            assert [one["priority"] for one in bees.ask("queue")["runs"]] == [3]
 
 
 # what it presses is asked for above, without a browser
