@@ -79,3 +79,5 @@ def test_the_zoo_s_networks_compute_the_same_in_either_form(name: str, made, mon
     if made is onnx:
         read = pytest.importorskip("onnx").load_from_string(content)
         assert [(one.key, one.value) for one in read.metadata_props if one.key == "run"] == [("run", "x")]
+        sizes = [one.type.tensor_type.shape.dim[0].dim_param for one in (*read.graph.input, *read.graph.output)]
+        assert sizes == ["batch", "batch"]

@@ -339,6 +339,20 @@ def test_weights_of_classes_that_cannot_be_are_refused() -> None:
         loss("cross_entropy", class_weights=WEIGHTS).check("net", scores(2, 4), (), None)
 
 
+def test_weights_of_classes_by_name_and_by_how_rare_they_are() -> None:
+    counts = torch.tensor([6, 0, 2])
+    wanted = {"balanced": [8 / 12, 1.0, 8 / 4], ("cat", 3.0): [1.0, 1.0, 3.0]}
+    for given, each in wanted.items():
+        weights = given if isinstance(given, str) else dict([given])
+        by_data, by_number = loss("cross_entropy", class_weights=weights), loss("cross_entropy", class_weights=each)
+        both = several(LossTerm(loss=CrossEntropy(class_weights=weights)))
+        for criterion in (by_data, both):
+            criterion.weigh(("ant", "bee", "cat"), lambda: counts)
+            torch.testing.assert_close(criterion(scores(9, 3), classes(9) % 3), by_number(scores(9, 3), classes(9) % 3))
+    with pytest.raises(SettingError, match=r"loss.class_weights: unknown name 'cta'; did you mean 'cat'\?"):
+        loss("cross_entropy", class_weights={"cta": 1.0}).weigh(("ant", "cat"), lambda: counts)
+
+
 # Several losses
 
 

@@ -89,6 +89,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "smoothing": Feature({"loss": {"name": "cross_entropy", "label_smoothing": 0.1}}),
     "class weights": Feature({"loss": {"name": "cross_entropy", "class_weights": [1.0, 3.0, 0.5, 1.0]}}),
+    "balanced classes": Feature({"loss": {"name": "cross_entropy", "class_weights": "balanced"}}),
     "several losses": Feature(
         {"loss": {"name": "weighted", "parts": [{"loss": "cross_entropy"}, {"loss": "torch.nn:MultiMarginLoss"}]}}
     ),

@@ -9,6 +9,7 @@ import click
 
 from volary.cli.command import arguments
 from volary.cli.command.output import remark, say, say_json
+from volary.errors import BadInput
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def predict(
     from volary.prediction.start import PredictionSettings
     from volary.prediction.start import predict as predicted
 
+    if more := [one for one in overrides if "=" not in one and Path(one).exists()]:
+        raise BadInput(f"{more[0]}: accepted: one INPUT, then settings; several files are read from a folder, as INPUT")
     how["checkpoint"] = how.pop("which")
     found = predicted(run, inputs, output, PredictionSettings(settings=overrides, **how), remark)  # type: ignore[arg-type]  # click has checked them
     _tell_lost(found)

@@ -12,6 +12,7 @@ from volary.errors import SettingError
 from volary.session.checks import WHOLE, require
 from volary.session.reading.choice import Choice
 from volary.session.reading.settle import settle
+from volary.session.values.per_class import PerClass, numbers_of
 from volary.session.values.size import Size
 
 NOTHING = Size(0)
@@ -57,15 +58,16 @@ class Sampling:
 
     by: Literal["order", "class", "weight"] = "order"  # order: each once an epoch; class: drawn, each class as often as
     # others; weight: drawn, each by its own weight, which the data says
-    classes: tuple[float, ...] = ()  # with class: how often each class comes, by number, compared to the others
+    classes: PerClass = ()  # with class: how often each class comes, compared to the others: in order, or by name
 
     def __post_init__(self) -> None:
         settle(self)
         if self.classes and self.by != "class":
             raise SettingError(f"classes is given, and by is {self.by!r}; accepted: with it by: class")
-        for value in self.classes:
+        for value in numbers_of(self.classes):
             require(0 <= value < inf, "classes", value, "0 or more for each class")
-        require(not self.classes or max(self.classes) > 0, "classes", 0, "above 0 for one class or more")
+        all_given = isinstance(self.classes, tuple) and self.classes  # by name others have 1
+        require(not all_given or any(numbers_of(self.classes)), "classes", 0, "above 0 for one class or more")
 
 
 @dataclass(frozen=True, kw_only=True)

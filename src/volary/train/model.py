@@ -20,11 +20,10 @@ from volary.network import build, build_loss
 from volary.network.execution.recompute import recompute
 from volary.network.flow import Flow
 from volary.network.operations.carried_state import carried_states
-from volary.network.operations.sync_norm import has_batch_norm
 from volary.session.values.reference import UserObject, name_of
+from volary.train.data.fit import fit_to_data
 from volary.train.data.mixed_batch import BatchMixing, mixing_of
 from volary.train.data.opening import open_data
-from volary.train.data.streams import fit_streams
 from volary.train.factors.by_name import FactorsByName
 from volary.train.freezing import NOTHING_FROZEN, Frozen, freeze
 from volary.train.trying.certain_loss import refuse_uncertain_loss
@@ -136,12 +135,7 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     classes = max(_classes(session.network, samples), known.count)
     module = build_network(session, samples.input_shape, classes).to(device)
     criterion.suit(classes)
-    if session.train.sync_batch_norm and not has_batch_norm(module):
-        name = name_of(session.network)
-        raise SettingError(
-            f"train.sync_batch_norm is true, and network {name!r} has no batch norm in it; accepted: false"
-        )
-    fit_streams(session, module, samples)
+    fit_to_data(session, module, criterion, samples)
     factors = FactorsByName.of(session, module)
     recompute(module, session.train.recompute)
     if of_vectors(session.optimizer) and not isinstance(samples, Stream):

@@ -52,6 +52,26 @@ def test_classes_come_as_often_as_is_asked_whatever_their_numbers():
         torch.testing.assert_close((of_class / of_class.sum()).tolist(), share)
 
 
+def test_classes_come_as_often_as_is_asked_by_name():
+    samples = numbered([90, 9, 1])
+    weights = weights_of(samples, Sampling(by="class", classes={"0": 4.0, "2": 1.0}))
+    torch.testing.assert_close(weights, weights_of(samples, Sampling(by="class", classes=(4, 1, 1))))
+    with pytest.raises(SettingError, match=r"classes: unknown name .3.; Known: 0, 1, 2"):
+        weights_of(samples, Sampling(by="class", classes={"3": 4.0}))
+
+
+def test_a_session_s_loss_weighs_the_classes_of_its_training_part():
+    def counted(weights, targets):
+        loss = {"name": "cross_entropy", "class_weights": weights}
+        model = build_model(Session(network="softmax", data={"source": "digits"}, loss=loss), torch.device("cpu"))
+        return model.criterion.counted(targets if targets is not None else model.samples.targets), len(model.samples)
+
+    assert counted({"3": 2.5}, torch.tensor([3, 4]))[0] == 3.5
+    found, samples = counted("balanced", None)
+    assert found == pytest.approx(samples)
+    assert counted("balanced", torch.tensor([8]))[0] != counted("balanced", torch.tensor([3]))[0]
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 20))
 def test_any_number_of_ranks_learns_from_the_same_draws_also_after_a_resume(world, later, steps):

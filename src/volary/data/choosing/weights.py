@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from volary.data.choosing.classes import classes_of
+from volary.data.data_names import DataNames
 from volary.data.datasets.stream import Stream
 from volary.errors import DataError, SettingError
+from volary.session.values.per_class import in_order
 
 if TYPE_CHECKING:
     from volary.data.samples import Samples
     from volary.session.data_section import Sampling
+    from volary.session.values.per_class import PerClass
 
 
 def weights_of(samples: Samples | Stream, sampling: Sampling) -> Tensor | None:
@@ -31,10 +34,11 @@ def weights_of(samples: Samples | Stream, sampling: Sampling) -> Tensor | None:
     return _by_class(samples, sampling.classes) if sampling.by == "class" else _own(samples)
 
 
-def _by_class(samples: Samples, wanted: tuple[float, ...]) -> Tensor:
-    """Each class as often as `wanted` says, whatever its number of samples."""
+def _by_class(samples: Samples, given: PerClass) -> Tensor:
+    """Each class as often as is given, whatever its number of samples."""
     found = classes_of(samples, "data.sampling.by is class")
     count = found.bincount(minlength=samples.classes or 0)
+    wanted = in_order(given, DataNames.of(samples).all_classes, "data.sampling.classes")
     if wanted and len(wanted) != len(count):
         raise SettingError(
             f"data.sampling.classes has {len(wanted)} numbers; accepted: {len(count)}, one a class, in their order"

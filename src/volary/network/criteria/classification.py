@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
 from volary.errors import SettingError, TargetError
+from volary.network.criteria.class_weights import Wanted, weights_of_classes
 from volary.network.criteria.fit import described, main_output
 from volary.network.criteria.measures import Measures
 
@@ -26,8 +27,8 @@ class Classification:
     What fits both, as there are as many positions as classes, is read as (samples, time, classes).
     A tuple of scores is an answer followed by auxiliary answers, which the loss counts at `auxiliary_weight`.
     ignore_index: a target that counts for nothing, beside IGNORED, which never does. class_weights: how much a target
-    of each class counts; none: all alike. Targets may also be shares of the first classes (samples, classes), of which
-    a sample may have less than 1 in all.
+    of each class counts; none: all alike; those that the data decides are known after `weigh`. Targets may also be
+    shares of the first classes (samples, classes), of which a sample may have less than 1 in all.
     """
 
     takes_shares = True
@@ -38,11 +39,12 @@ class Classification:
         label_smoothing: float,
         auxiliary_weight: float,
         ignore_index: int = IGNORED,
-        class_weights: Sequence[float] = (),
+        class_weights: Wanted = (),
     ) -> None:
         self.label_smoothing, self._ignore_index = label_smoothing, ignore_index
         self.auxiliary_weight = auxiliary_weight
-        self._weights = torch.tensor(class_weights, dtype=torch.float64) if class_weights else None
+        self._wanted = class_weights
+        self._weights = None if isinstance(class_weights, str | Mapping) else weights_of_classes(class_weights)
         self._cast = self._weights
         self._measures = measures
         self.metric = self._measures.metric
@@ -51,6 +53,10 @@ class Classification:
     def suit(self, classes: int) -> None:
         """Let metrics keep sums for so many classes. Raises SettingError if that does not suit one."""
         self._measures.suit(classes)
+
+    def weigh(self, names: Sequence[str], counts: Callable[[], Tensor]) -> None:
+        """Weigh targets from now on by the classes of the data, as the session says."""
+        self._cast = self._weights = weights_of_classes(self._wanted, names, counts)
 
     @property
     def measured(self) -> tuple[str, ...]:

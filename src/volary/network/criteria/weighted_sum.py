@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from volary.errors import SettingError
+from volary.network.criteria.class_weights import WeighsClasses
 from volary.network.criterion import Criterion
 
 
@@ -30,6 +31,12 @@ class WeightedSum:
         """Let metrics keep sums for so many classes. Raises SettingError if that does not suit one."""
         for part in self._parts:
             part.suit(classes)
+
+    def weigh(self, names: Sequence[str], counts: Callable[[], Tensor]) -> None:
+        """Let each part weigh targets that may do so."""
+        for part in self._parts:
+            if isinstance(part, WeighsClasses):
+                part.weigh(names, counts)
 
     @property
     def measured(self) -> tuple[str, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from volary.errors import SettingError
 from volary.network.checks import metrics, share
 from volary.network.criterion import Criterion
 from volary.network.losses._base import Loss
 from volary.session.reading.choice import Choice
+from volary.session.values.per_class import PerClass, numbers_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,7 @@ class CrossEntropy(Loss):
 
     label_smoothing: float = 0.0  # share of the target's weight that is spread over all classes, in [0, 1)
     auxiliary_weight: float = 0.3  # weight of the auxiliary heads' losses, for networks that have such heads
-    class_weights: tuple[float, ...] = ()  # of the classes, in their order: how much a target of each counts
+    class_weights: PerClass | Literal["balanced"] = ()  # how much targets of a class count: in order, or by name
     ignore_index: int = -100  # a target that counts for nothing, beside -100, which never does
     metric: str = "accuracy"  # what decides which checkpoint is the best: loss, or a metric of classes
     metrics: tuple[Annotated[Any, Choice("volary.network.metrics")], ...] = ()  # others to measure, as [f1, confusion]
@@ -26,9 +27,10 @@ class CrossEntropy(Loss):
     def __post_init__(self) -> None:
         share("label_smoothing", self.label_smoothing)
         metrics(self.metric, self.metrics, ("classes", "positions"))
-        if any(one < 0 for one in self.class_weights) or (self.class_weights and not any(self.class_weights)):
-            accepted = "a number from 0 for each class, and one above 0"
-            raise SettingError(f"class_weights is {list(self.class_weights)}; accepted: {accepted}")
+        given = self.class_weights
+        each = () if isinstance(given, str) else numbers_of(given)
+        if any(one < 0 for one in each) or (isinstance(given, tuple) and each and not any(each)):
+            raise SettingError(f"class_weights is {given}; accepted: a number from 0 for each class, and one above 0")
         if self.auxiliary_weight < 0:
             raise SettingError(f"auxiliary_weight is {self.auxiliary_weight}; accepted: from 0")
 

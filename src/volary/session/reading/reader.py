@@ -53,6 +53,8 @@ class Reader:
             return self._union(hint, node, path)
         if get_origin(hint) in (list, tuple):
             return self._sequence(hint, node, path)
+        if get_origin(hint) is dict:
+            return self._mapping(hint, node, path)
         if hint is Any:
             return self._untyped(node, path)
         if get_origin(hint) is Literal or hint in SCALARS:
@@ -98,6 +100,12 @@ class Reader:
             return self.fault(node.place, path, f"has {len(node.value)} values; accepted: {in_words(hint)}")
         values = [self.read(item, child, path) for item, child in zip(items, node.value, strict=True)]
         return FAULT if FAULT in values else kind(values)
+
+    def _mapping(self, hint: Any, node: Node, path: str) -> Any:
+        if not isinstance(node.value, dict):
+            return self.refuse(node, path, in_words(hint))
+        values = {name: self.read(get_args(hint)[1], child, join(path, name)) for name, child in node.value.items()}
+        return FAULT if FAULT in values.values() else values
 
     def _scalar(self, hint: Any, node: Node, path: str) -> Any:
         value = node.value

@@ -47,6 +47,8 @@ def in_words(hint: Any) -> str:
         return " or ".join(in_words(arm) for arm in arms)
     if get_origin(hint) is Literal:
         return "one of: " + ", ".join(str(value) for value in get_args(hint))
+    if get_origin(hint) is dict:
+        return f"by name {in_words(get_args(hint)[1])}"
     if get_origin(hint) in (list, tuple):
         return _sequence_in_words(hint)
     return getattr(hint, "accepted", None) or "settings: " + ", ".join(settings_of(hint))

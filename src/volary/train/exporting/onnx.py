@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from volary.train.predicting.predictor import Predictor
 
-INPUT, OUTPUT = "input", "output"
+INPUT, OUTPUT, BATCH = "input", "output", "batch"
 LARGEST_BYTES = 2 * 2**30  # of a file without others beside it
 
 
@@ -41,7 +41,14 @@ def content(predictor: Predictor, about: Mapping[str, str]) -> tuple[bytes, floa
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch's own code
-            made = torch.onnx.export(program, dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False)
+            made = torch.onnx.export(
+                program,
+                dynamo=True,
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamic_shapes=({0: BATCH},),  # the program has them; this names them
+                verbose=False,
+            )
             assert made is not None
             model = made.model_proto
     except Exception as error:  # whatever torch raises

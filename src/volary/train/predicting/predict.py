@@ -13,6 +13,7 @@ import torch
 from volary.data.memory import InMemory
 from volary.data.remarks import remarks_of
 from volary.data.unlabelled.unlabelled import Unlabelled
+from volary.errors import BadInput
 from volary.run.directory import RunDirectory
 from volary.train.device import choose_device
 from volary.train.predicting.formats import ROOM
@@ -75,11 +76,14 @@ class Output:
 
 
 def form_of(predictor: Predictor, values: NDArray[Any], rows: int, top: int) -> AnswerForm:
-    """The form of values (n, ...) of so many rows. top: see `AnswerForm`."""
+    """The form of values (n, ...) of so many rows. top: see `AnswerForm`. Raises BadInput for more than there are."""
     classes = predictor.classes
     if predictor.classifies and len(classes) != values.shape[-1]:
         # more outputs than classes, or nobody says how many there are
         classes = (*classes, *map(str, range(len(classes), values.shape[-1])))
+    if top > len(classes):
+        there = f"0 to {len(classes)}, as there are so many classes" if classes else "0, as the outputs are no classes"
+        raise BadInput(f"top is {top}; accepted: {there}")
     return AnswerForm(rows, tuple(values.shape[1:]), predictor.layer or "output", classes, top)
 
 
