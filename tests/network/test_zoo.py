@@ -143,6 +143,7 @@ def test_a_smaller_image_is_refused_in_one_sentence(name: str) -> None:
         ("lstm", (5,), {"hidden": 8, "tied": True}),
         ("gpt", (5,), {"layers": 1, "heads": 2, "width": 8}),
         ("gpt", (5,), {"layers": 1, "heads": 2, "width": 8, "context": 7, "bias": True, "tied": False}),
+        ("gpt", (5,), {"layers": 1, "heads": 2, "width": 8, "documents": True}),
         ("speech", (3, 4), {"hidden": 8, "layers": 2}),
     ],
 )
@@ -222,6 +223,22 @@ def test_a_gpt_sees_no_later_token_and_refuses_more_of_them_than_its_context() -
         network(torch.zeros(1, 7, dtype=torch.int64))
     with pytest.raises(SettingError, match="context is 4; the data's sequences have 6 tokens"):
         made("gpt", (6,), 10, context=4)
+
+
+def test_documents_that_are_packed_have_the_scores_and_gradients_that_each_has_alone() -> None:
+    torch.manual_seed(1)
+    network = made("gpt", (9,), 10, device="cpu", layers=2, heads=2, width=8, dropout=0.0, documents=True).double()
+    packed = torch.tensor([[1, 2, 3, 9, 4, 5, 9, 6, 7], [9, 1, 1, 1, 1, 1, 1, 9, 9]])
+    alone = [packed[:1, :4], packed[:1, 4:7], packed[:1, 7:], packed[1:, :1], packed[1:, 1:8], packed[1:, 8:]]
+    found = network(packed).flatten(0, 1)
+    wanted = torch.cat([network(document).squeeze(0) for document in alone])
+    torch.testing.assert_close(found, wanted)
+    seen = found.exp().sum(), wanted.exp().sum()
+    gradients = [torch.autograd.grad(one, list(network.parameters())) for one in seen]
+    torch.testing.assert_close(*gradients)
+    without = made("gpt", (9,), 10, device="cpu", layers=2, heads=2, width=8, dropout=0.0).double()
+    without.load_state_dict(network.state_dict())
+    assert not torch.allclose(without(packed), network(packed))
 
 
 @pytest.mark.parametrize("name", ROOM.aliases)

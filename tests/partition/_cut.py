@@ -40,6 +40,7 @@ def sessions(strategy: dict[str, Any]) -> dict[str, Session]:
         "recurrent": of(zoo("lstm", hidden=10, dropout=0.0), TOKENS, adam | {"lr": 1e-3}, strategy),
         "transformer": gpt,
         "transformer whose embedding is its own": untied,
+        "transformer of documents": of(zoo("gpt", **GPT, documents=True), TOKENS, sgd | {"lr": 0.01}, strategy),
     }
 
 

@@ -31,6 +31,7 @@ from volary.train.state.optimizer_state import OptimizerState
 
 STEPS, EPOCH = 12, 4  # 44 images in batches of 12: the fourth is of 8
 EVERY_3 = {"every": "3 steps"}
+GPT = {"name": "gpt", "layers": 1, "heads": 2, "width": 8}
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ FEATURES: dict[str, Feature] = {
         (5, 6),
         symbols=True,
     ),
+    "packed documents apart": Feature({"network": {**GPT, "documents": True}}, symbols=True),
     "bf16": Feature(train(precision="bf16")),
     "clipped": Feature(train(clip_norm=0.5)),
 }
@@ -139,9 +141,8 @@ def made(feature: Feature, strategy: str, steps: int = STEPS) -> Session:
     settings["train"] = {**settings["train"], "steps": steps}
     if feature.symbols:
         text = {"name": "text", "path": __file__, "length": 8}
-        gpt = {"name": "gpt", "layers": 1, "heads": 2, "width": 8}
-        never = {"checkpoint": {"every": "never"}}
-        return Session(network=gpt, data={"source": text, "batch_size": 12}, **{**never, **settings})
+        besides = {"network": GPT, "checkpoint": {"every": "never"}}
+        return Session(data={"source": text, "batch_size": 12}, **{**besides, **settings})
     return session(feature.network, source={"name": "small_images"}, batch_size=12, **settings)
 
 

@@ -281,7 +281,8 @@ def test_servers_beside_workers_equal_one_device(workers, alone):
 
 def test_a_stream_is_refused_when_it_is_checked():
     sentence = (
-        "is a stream, whose samples have no position that servers could hand out; accepted: samples that are read"
+        "is a stream, which only goes forward, and servers hand the samples of a lost or slow worker to others, "
+        "which have passed them; accepted: samples that are read by index"
     )
     with pytest.raises(SettingError, match=sentence):
         check_session(over(session("Exact", source={"name": "Streamed"}), 2, 1))

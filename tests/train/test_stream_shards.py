@@ -80,7 +80,7 @@ def half(rank: int, world_size: int) -> None:
         ({"batch": {"name": "auto"}}, "data.batch grows, and .* is a stream in shards, .*; accepted: fixed"),
         (
             {"strategy": {"workers": 2, "exchange": "server"}},
-            "is a stream, whose samples have no position that servers",
+            "is a stream, which only goes forward, and servers hand",
         ),
     ],
 )

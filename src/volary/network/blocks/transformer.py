@@ -30,16 +30,22 @@ class Sizes(Protocol):
     def bias(self) -> bool: ...
     @property
     def tied(self) -> bool: ...
+    @property
+    def documents(self) -> bool: ...
 
 
 class Transformer(nn.Module):
-    """Tokens (batch, time), int64, to scores (batch, time, vocabulary); time is at most `context`."""
+    """Tokens (batch, time), int64, to scores (batch, time, vocabulary); time is at most `context`.
+
+    With `documents` the last token of the vocabulary ends a document: the next one is as if it stood alone.
+    """
 
     def __init__(self, sizes: Sizes, context: int, vocabulary: int) -> None:
         super().__init__()
         width = sizes.width
         self.tokens = nn.Embedding(vocabulary, width)
         self.places = Places(context)
+        self.documents = SameDocument(vocabulary - 1) if sizes.documents else None
         self.positions = nn.Embedding(context, width)
         self.dropout = nn.Dropout(sizes.dropout)
         self.blocks = nn.Sequential(*(Block(sizes) for _ in range(sizes.layers)))
@@ -57,8 +63,15 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores of the token that follows each position. Raises SettingError for a sequence beyond the context."""
-        x = self.tokens(tokens) + self.positions(self.places(tokens))
-        scores: Tensor = self.head(self.norm(self.blocks(self.dropout(x))))
+        x, places = self.tokens(tokens), self.places(tokens)
+        if self.documents is None:
+            x = self.blocks(self.dropout(x + self.positions(places)))
+        else:
+            seen = self.documents(tokens)
+            x = self.dropout(x + self.positions(seen.sum(-1).squeeze(1) - 1))
+            for block in self.blocks:
+                x = block(x, seen)
+        scores: Tensor = self.head(self.norm(x))
         return scores
 
 
@@ -77,6 +90,20 @@ class Places(nn.Module):
         return torch.arange(time, device=tokens.device)
 
 
+class SameDocument(nn.Module):
+    """Which tokens a token sees: itself, and those before it of its document. end: the token that ends one."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__()
+        self.end = end
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, time) to (batch, 1, time, time), bool: for each token a row of those that it sees."""
+        ends = tokens == self.end
+        document = ends.cumsum(1) - ends.long()  # an end is of the document that it ends
+        return (document.unsqueeze(2) == document.unsqueeze(1)).tril().unsqueeze(1)
+
+
 class Block(nn.Module):
     """Causal self-attention and a perceptron, each beside a shortcut, behind a layer norm."""
 
@@ -92,12 +119,12 @@ class Block(nn.Module):
         self.activation = nn.GELU()
         self.dropout = nn.Dropout(sizes.dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, time, width) to the same shape."""
+    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        """(batch, time, width) to the same shape. seen: as `SameDocument` gives it; None: all before a token."""
         split = [one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in self.attend(self.first(x)).chunk(3, -1)]
         queries, keys, values = split
         dropped = self.dropout.p if self.training else 0.0
-        attended = scaled_dot_product_attention(queries, keys, values, dropout_p=dropped, is_causal=True)
+        attended = scaled_dot_product_attention(queries, keys, values, seen, dropped, is_causal=seen is None)
         x = x + self.dropout(self.project(attended.transpose(1, 2).flatten(-2)))
         found: Tensor = x + self.dropout(self.shrink(self.activation(self.grow(self.second(x)))))
         return found

@@ -23,6 +23,7 @@ class Gpt(Network):
     context: int | None = None  # tokens of the longest sequence; None: of the data's samples
     dropout: float = 0.2  # share of the values that are dropped after embeddings, attention and perceptrons
     bias: bool = False  # biases in linear layers and norms, as GPT-2 has them
+    documents: bool = False  # the last symbol ends a document: attention stops there, and positions begin anew
     tied: bool = True  # embedding and output use one matrix (Press & Wolf 2017, arXiv:1608.05859)
 
     def check(self) -> None:

@@ -38,8 +38,9 @@ def open_data(session: Session, split: Split, criterion: Criterion | None = None
     opened = _opened(session.data, split)
     if isinstance(opened, Stream) and "steps together" in lacks(session.strategy):
         raise SettingError(
-            f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
-            "accepted: samples that are read by index, or strategy.exchange=allreduce"
+            f"data.source: {opened.name} is a stream, which only goes forward, and servers hand the samples of a "
+            "lost or slow worker to others, which have passed them; accepted: samples that are read by index, or "
+            "strategy.exchange=allreduce"
         )
     if isinstance(opened, Stream) and opened.in_shards:
         _refuse_sizes(session, opened.name)
