@@ -151,11 +151,12 @@ class PushedPulls(Contributions):
         self._ready, self.own, self._part = ready, own, part
         self.buckets = Buckets(plans, memory, chunk_mb=chunk_mb, private=False)
         self._pull: dict[str, Tensor] = {}
+        self._followed = True  # the worker has gone back by it
 
     @torch.no_grad()
     def begin(self) -> None:
         """Pull from where this worker is."""
-        slots = self.buckets.slots
+        slots, self._followed = self.buckets.slots, False
         self._pull = {slot.name: (self.own[slot.name] - slot.parameter).mul_(self._part) for slot in slots}
 
         def write(slot: ParameterSlot) -> None:
@@ -171,9 +172,10 @@ class PushedPulls(Contributions):
     @torch.no_grad()
     def updated(self) -> None:
         """Let the centre pull this worker, too."""
-        for name, pull in self._pull.items():
-            self.own[name].sub_(pull)
-        self._pull = {}
+        if not self._followed:
+            for name, pull in self._pull.items():
+                self.own[name].sub_(pull)
+            self._followed = True
 
     def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
         """Let all of it leave, whatever this worker's share of the samples."""
@@ -181,8 +183,12 @@ class PushedPulls(Contributions):
         self.leave()
         return []
 
+    @torch.no_grad()
     def forget(self) -> None:
-        self._pull = {}
+        """The centre does not move: let the worker be where it would be without the pull."""
+        for name, pull in self._pull.items() if self._followed else ():
+            self.own[name].add_(pull)
+        self._pull, self._followed = {}, True
 
 
 def _as_it_is(slot: ParameterSlot) -> None:
