@@ -271,8 +271,8 @@ def test_what_does_not_go_together_is_refused(settings, sentence):
     [
         (
             {"exchange": "server"},
-            "strategy.consistency.fragments: is 2, and with exchange=server workers send to servers alone; accepted: "
-            "exchange=allreduce, or fragments=1",
+            "strategy.consistency.fragments: is 2, and with exchange=server an update is of all parameters: what "
+            "workers read, and what is saved, is of one; accepted: exchange=allreduce, or fragments=1",
         ),
         (
             {"partition": {"name": "mesh", "axes": {"data": 2, "tensor": 2}}},

@@ -29,6 +29,7 @@ class Server(Exchange):
     lacks: ClassVar[Mapping[str, str]] = {  # see `volary.session.fitting.needs.Trait`: what it has not, and why
         "whole gradient": "with exchange=server parameters are updated slice by slice",
         "peers": "with exchange=server workers send to servers alone",
+        "parts": "with exchange=server an update is of all parameters: what workers read, and what is saved, is of one",
         "process group": "with exchange=server connections are its own (exchange.transport)",
         "steps together": "with exchange=server portions of a batch are handed out",
         "shares": "with exchange=server servers keep the parameters and what the optimiser remembers",

@@ -22,13 +22,14 @@ Trait = Literal[
     "shares",
     "own loop",
     "one update",
+    "parts",
 ]
 """versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
 changes. gradient norm: the norm of all is known before one does. all sums: each worker has those of all gradients.
 all parameters: each worker has them between two steps. whole tensors: no parameter is cut among workers. wire: values
 travel. peers: workers send to each other. process group: they are in one of torch. steps together: all workers share
 each batch. shares: a value may be kept by one worker alone. own loop: a loop of one's own trains so. one update: all
-values change together, once a step."""
+values change together, once a step. parts: an update may be of some values alone."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE, PARTITION, ENGINE = (
     Choice(f"volary.{room}") for room in ("consistency", "exchange", "partition", "engine")

@@ -19,6 +19,7 @@ from volary.session.fitting.needs import (
     PARTITION,
     SCHEDULE,
     Need,
+    Trait,
 )
 
 if TYPE_CHECKING:
@@ -185,7 +186,8 @@ def _of_consistency(strategy: Strategy) -> Iterator[Need]:
             "accepted: behind=false"
         )
     if consistency.pull(strategy.workers) is None:  # servers can keep a centre
-        yield Need(setting, value, "peers", f"exchange=allreduce, or {without}" if without else "exchange=allreduce")
+        trait: Trait = "peers" if consistency.fragments == 1 else "parts"
+        yield Need(setting, value, trait, f"exchange=allreduce, or {without}" if without else "exchange=allreduce")
     if consistency.eager and not behind:
         raise SettingError(
             "consistency.eager is true, which counts a worker's changes before those of others are here, and without "
