@@ -57,6 +57,30 @@ def train_both(rank: int, world_size: int) -> dict[tuple[str, bool], Trained]:
     }
 
 
+def resume_all(rank: int, world_size: int) -> dict[str, tuple[Trained, Trained]]:
+    """Of each kind of group a run at once, and one that ends with its second period and is resumed."""
+    found = {}
+    for name, strategy in INSIDE.items():
+        one, folder = local(outer=True, strategy=strategy), f"{name}, resumed"
+        at_once = trained(rank, world_size, one, f"{name}, at once", disk=Quick())
+        trained(rank, world_size, one, folder, disk=Quick(), until=lambda step: step == 2 * PERIOD)
+        found[name] = at_once, trained(rank, world_size, one, folder, disk=Quick())
+    return found
+
+
+@pytest.mark.slow  # fifteen trainings of four workers
+def test_groups_that_take_local_steps_are_resumed_bit_for_bit(workers):
+    for rank, found in enumerate(workers(GROUPS * EACH, resume_all)):
+        for name, (at_once, resumed) in found.items():
+            assert [row.step for row in resumed.rows] == list(range(2 * PERIOD + 1, STEPS + 1)), name
+            part = part_of(local(outer=True, strategy=INSIDE[name]), rank, GROUPS * EACH)
+            for parameter, values in at_once.parameters.items():
+                both = [values, resumed.parameters[parameter]]
+                if part.scattered is not None:
+                    both = [kept(part.holdings, parameter, each) for each in both]
+                assert both[0].equal(both[1]), f"{parameter}, {name}, rank {rank}"
+
+
 def by_hand(*, outer: bool) -> dict[str, Tensor]:
     """Each group updates a copy by the mean over its samples; after a period, an epoch, and the run, the mean of what
     groups have changed, weighted by what they learnt from, is a step of the outer rule.
