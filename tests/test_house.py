@@ -298,7 +298,7 @@ def test_one_place_writes_the_files_of_a_checkpoint_one_makes_the_row_of_a_step_
     """
     writes, when_asked = r"(\w+\.)*write_files", {"served/saver.py": 1, "served/server/shards.py": 1}
     assert callers(writes) == {**when_asked, "state/committing.py": 1, "beginning/first_checkpoint.py": 1}
-    assert callers(r"Committing") == {"worker/saver.py": 1, "worker/background_saves.py": 1}
+    assert callers(r"Committing") == {"saving/saver.py": 1, "saving/background_saves.py": 1}
     assert callers(r"(\w+\.)*_?recorder\.end_step") == {"replica.py": 1}
     for made in ("ServedReplica", "ByRoster", "WorkerState", "Residuals", "linked"):
         assert callers(made) == {"worker/over_servers.py": 1}, made

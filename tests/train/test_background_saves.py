@@ -23,12 +23,13 @@ from volary.run.checkpoint_files.store import ADDRESS
 from volary.run.checkpoints import MANIFEST, Checkpoints
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.recording.recorder import Recorder
+from volary.train.saving import paced
+from volary.train.saving.saver import GroupSaver
 from volary.train.state import held
 from volary.train.state.drafts import DirectoryDrafts
 from volary.train.state.held import HeldMemory
 from volary.train.state.stateful import CheckpointParts
 from volary.train.state.weights import WEIGHTS, weights_content
-from volary.train.worker.saver import GroupSaver
 
 WAIT_S = 60
 
@@ -146,6 +147,23 @@ def test_save_waits_for_the_one_before_so_that_only_one_is_under_way(ranks, gate
     next_one.join(WAIT_S)
     assert ranks.settle() == ["", ""]
     assert [one["step"] for one in ranks.said("checkpoint")] == [20, 40]
+
+
+def test_writer_pauses_after_each_piece_until_somebody_waits_for_it(ranks, monkeypatch):
+    monkeypatch.setattr(paced, "PAUSES", 1e9)
+    pausing = threading.Event()
+    pause = paced.Pace.pause
+    monkeypatch.setattr(paced.Pace, "pause", lambda pace: pausing.set() or pause(pace))
+    ranks.weights = torch.rand(paced.PIECE_BYTES)
+    ranks.save(20)
+    assert pausing.wait(WAIT_S)
+    assert ranks.there.steps() == []
+    ranks.save(40)  # waits for the one before
+    assert ranks.there.steps() == [20]
+    assert ranks.settle() == ["", ""]
+    ranks.there.bring(40)
+    assert ranks.there.verify(40).step == 40
+    assert torch.equal(safetensors.torch.load_file(ranks.there.path(40) / WEIGHTS)["w"], ranks.weights)
 
 
 def test_what_one_rank_cannot_write_is_one_sentence_and_older_checkpoints_stay(ranks, gate):

@@ -25,7 +25,7 @@ from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.recovering.loop_members import FixedMembers, LoopMembers, refuse_with_recovery
 from volary.train.own.together import called_by_all, sure_call, tellings, total
-from volary.train.worker.saver import GroupSaver
+from volary.train.saving.saver import GroupSaver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

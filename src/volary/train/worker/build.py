@@ -13,6 +13,7 @@ from volary.train.lockstep.lockstep import Lockstep
 from volary.train.lockstep.lockstep_data import LockstepData
 from volary.train.member.requests import RunRequests
 from volary.train.recording.histograms import Histograms
+from volary.train.saving.saver import GroupSaver
 from volary.train.state.progress import Progress
 from volary.train.state.rank_state import RESIDUALS, STREAMS
 from volary.train.state.seeds import seed_all
@@ -20,7 +21,6 @@ from volary.train.strategies.step_settings import StepSettings
 from volary.train.strategies.strategy_state import STRATEGY, StrategyState
 from volary.train.update.swapped import lent_to_all
 from volary.train.worker.rank_part import RankPart
-from volary.train.worker.saver import GroupSaver
 from volary.train.worker.session import average_of, trained_network, training
 from volary.train.worker.session_parts import SessionParts
 

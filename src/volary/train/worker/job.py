@@ -10,13 +10,13 @@ from volary.train.agreement.first_state import agree_on_network
 from volary.train.device import refuse_recovery_on
 from volary.train.member.compare import data_facts
 from volary.train.model import build_model
+from volary.train.saving.saver import drafts_of
 from volary.train.state.drafts import RemoteDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.worker.build import assemble
 from volary.train.worker.connect import joined
 from volary.train.worker.rank_part import with_partition
 from volary.train.worker.regrouping import Regrouping, TrainingGroup
-from volary.train.worker.saver import drafts_of
 from volary.train.worker.served_session import run_served
 from volary.train.worker.session import as_trained, device_for, new_model, run_facts
 from volary.train.worker.stages import train_stages

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from volary.partition._base import Part
     from volary.train.model import TrainedNetwork
     from volary.train.recording.recorder import Recorder
+    from volary.train.saving.saver import GroupSaver
     from volary.train.state.held import Savable
     from volary.train.state.progress import Progress
     from volary.train.state.stateful import RankState, Stateful
-    from volary.train.worker.saver import GroupSaver
 
 _OUTER = "outer"  # among the parts
 _RULES = {"update": OPTIMIZER, _OUTER: OUTER}  # of which servers, too, write each its slices

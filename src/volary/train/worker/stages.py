@@ -17,8 +17,8 @@ from volary.session.changing import planned_steps
 from volary.sharding.epochs import Epochs
 from volary.train.lockstep.lockstep import Lockstep
 from volary.train.loop import Training, train
+from volary.train.saving.saver import GroupSaver
 from volary.train.state.state_file import unpacked
-from volary.train.worker.saver import GroupSaver
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group

@@ -17,8 +17,8 @@ from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.loop_start import LoopStart
 from volary.train.own.startup.written_files import watched
 from volary.train.own.worker import Worker
+from volary.train.saving.saver import drafts_of
 from volary.train.worker.connect import joined, server_beside
-from volary.train.worker.saver import drafts_of
 
 if TYPE_CHECKING:
     from volary.session.script import Script

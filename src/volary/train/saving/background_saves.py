@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from volary.train.saving.paced import Pace, paced
 from volary.train.state.committing import Committing
 from volary.train.state.held import HeldMemory, held, reserve
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2  # between two looks at whether this worker is without a driver
 FINISH_S = 30.0  # at most, for the save that is under way when a run fails
-NICENESS, LARGE_BYTES = (10, 19), 32 << 20  # of the thread that writes a small or a large save: cores are for the steps
 
 
 class BackgroundSaves:
@@ -85,6 +83,7 @@ class BackgroundSaves:
     def _wait(self, enough: Callable[[], bool]) -> str:
         if (save := self._newest) is None:
             return ""
+        save.hurry.set()
         with self._recorder.waiting():
             while not save.over.wait(LOOK_S) and not self._drafts.alone() and not enough():
                 pass
@@ -94,8 +93,7 @@ class BackgroundSaves:
         return save.failure
 
     def _touch(self, memory: HeldMemory) -> None:
-        _be_nice(large=memory.size_bytes > LARGE_BYTES)
-        memory.touch(self._touched.is_set)
+        memory.touch(Pace(self._touched).pause)
 
     def _end_touching(self) -> None:
         self._touched.set()
@@ -103,10 +101,11 @@ class BackgroundSaves:
             self._touching.join()
 
     def _carry(self, save: _Save, step: int, files: list[tuple[str, Content]], metric: float | None) -> None:
-        _be_nice(large=self._memory.size_bytes > LARGE_BYTES)
+        pace = Pace(save.hurry)
+        at_pace = [(name, paced(content, pace)) for name, content in files]
         try:
             committing = Committing(self._drafts, save.gather, leads=self._recorder.leads, counting=save.counting)
-            save.failure = committing.write(step, lambda: iter(files), metric)
+            save.failure = committing.write(step, lambda: iter(at_pace), metric)
         except _NoBoard as error:
             save.failure = str(error)
         except BaseException as error:
@@ -122,12 +121,14 @@ class _NoBoard(Exception):
 
 
 class _Save:
-    """One save. over: it counts, or has failed. abandoned: nobody waits for it, and it must not count."""
+    """One save. hurry: somebody waits for it. over: it counts, or has failed. abandoned: nobody waits for it any more,
+    and it must not count.
+    """
 
     def __init__(self, board: Bulletin) -> None:
         self._board, self._gathered = board, 0
         self._counts = threading.Lock()
-        self.over, self.abandoned = threading.Event(), False
+        self.hurry, self.over, self.abandoned = threading.Event(), threading.Event(), False
         self.failure = "it has not ended"
         self.error: BaseException | None = None
 
@@ -153,9 +154,3 @@ class _Save:
             if self.abandoned:
                 raise OSError("the run has gone on without it")
             yield
-
-
-def _be_nice(*, large: bool) -> None:
-    if sys.platform == "linux":  # elsewhere it would be the process's
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS[large])

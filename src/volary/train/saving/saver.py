@@ -11,10 +11,10 @@ from volary.comm.groups.leading import from_leader
 from volary.errors import NotSaved
 from volary.run.checkpoints import Checkpoints
 from volary.run.disk import TRY_AGAIN_AFTER_S
+from volary.train.saving.background_saves import BackgroundSaves
 from volary.train.state.committing import Committing
 from volary.train.state.drafts import DirectoryDrafts, RemoteDrafts
 from volary.train.state.rank_state import rank_files
-from volary.train.worker.background_saves import BackgroundSaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
