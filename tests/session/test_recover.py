@@ -32,13 +32,22 @@ def test_every_route_codec_and_model_over_all_reduce_goes_with_it(strategy):
     assert survives(made({**strategy, "spares": 2}).strategy) == with_spares
 
 
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_shares_of_which_another_worker_has_a_copy_go_with_it(level):
+    session = made({"partition": {"name": "sharded", "level": level}})
+    copies = "but not of one together with the one that has the copy of its share"
+    assert survives(session.strategy) == f"the loss of workers while one is left, {copies}"
+    assert session.strategy.posts_shares
+    assert not made({"partition": "sharded", "recover": "checkpoint"}).strategy.posts_shares
+
+
 @pytest.mark.parametrize(
     ("strategy", "more", "sentence"),
     [
         ({"recover": "disk"}, {}, "recover"),
         ({"exchange": "server"}, {}, "accepted: recover=checkpoint, or exchange=allreduce"),
-        ({"partition": "sharded"}, {}, "no other worker has what the lost one kept; accepted: recover=checkpoint, or"),
-        ({"partition": "tensor"}, {}, "accepted: recover=checkpoint, or partition=data"),
+        ({"partition": "tensor"}, {}, "no other worker has what the lost one kept; accepted: recover=checkpoint, or"),
+        ({"partition": "hybrid"}, {}, "accepted: recover=checkpoint, or partition=data or sharded"),
         ({"consistency": {"name": "local", "quorum": 3}}, {}, "accepted: recover=checkpoint, or exchange=allreduce"),
         ({"backend": "nccl"}, {}, "backend=nccl waits for a lost worker do not end; accepted: auto, gloo"),
         ({"exchange": {"name": "allreduce", "behind": True}}, {}, "accepted: exchange.behind=false, or recover=che"),
@@ -68,6 +77,7 @@ def test_a_loop_of_one_s_own_goes_with_it():
 @pytest.mark.parametrize(
     ("strategy", "early_update", "sentence"),
     [
+        ({"partition": "sharded"}, False, "nobody has a copy of the shares of your loop's optimisers; accepted: part"),
         ({}, True, "early_update is true, so that updates come after their step; accepted: false"),
         (
             {"spares": 1},

@@ -159,7 +159,10 @@ def membership(event: Event) -> str:
             among += f", {' and '.join(joined)} among them"
         if left := [f"rank {clean(rank)}" for rank in event.data.get("left", ())]:
             among += f", without {' and '.join(left)}, which left"
-        return f"training goes on with {clean(workers)} worker{'s' * (workers != 1)}{among}, from {source}"
+        lost = ", ".join(clean(rank) for rank in event.data.get("lost", ()))
+        forgot = f"; what codecs had left out of earlier gradients of rank {lost} is lost" if lost else ""
+        forgot = forgot if event.data.get("residuals") else ""
+        return f"training goes on with {clean(workers)} worker{'s' * (workers != 1)}{among}, from {source}{forgot}"
     if event.kind == "balanced":
         samples, was = (", ".join(map(clean, event.data.get(name, ()))) for name in ("samples", "was"))
         return f"by their speed, workers have {samples} samples of each batch; before {was}"

@@ -200,6 +200,11 @@ class Strategy:
         return self.workers // self.shares
 
     @property
+    def posts_shares(self) -> bool:
+        """Whether another worker has a copy of what each keeps alone, so that training goes on without it."""
+        return self.recover == "memory" and "shares" in self.partition.needs
+
+    @property
     def replicas_equal(self) -> bool:
         """Whether all workers have the same parameters after each step, and have all of them."""
         whole = "all parameters" not in self.partition.lacks

@@ -13,7 +13,8 @@ def survives(strategy: Strategy) -> str:
     if not strategy.servers:
         recovers = strategy.recover == "memory" and strategy.workers > 1
         spares = f", with {strategy.spares} to take their places" if strategy.spares else ""
-        return f"the loss of workers while one is left{spares}" if recovers else "no loss of a worker"
+        apart = ", but not of one together with the one that has the copy of its share" if strategy.posts_shares else ""
+        return f"the loss of workers while one is left{apart}{spares}" if recovers else "no loss of a worker"
     copies = strategy.exchange.replicas > 1
     return f"{_workers(strategy, copies)}; of servers: {f'any one of {strategy.servers}' if copies else 'none'}"
 

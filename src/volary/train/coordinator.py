@@ -145,11 +145,15 @@ class Saver(Protocol):
         """
         ...
 
-    def take_over(self, kept: KeptState) -> tuple[Agreed, int] | None:
+    def remembered(self) -> KeptState:
+        """Return what `remember` has kept, without this rank's share of what ranks share out."""
+        ...
+
+    def take_over(self, kept: KeptState, *, shared: bool = False) -> tuple[Agreed, int] | None:
         """Continue from what rank 0 has kept, and each rank of its own; as `resume`, but for where that is.
 
-        kept: by this rank. Returns what was agreed on the newest contribution, if what follows its update is still to
-        be done, and the feed's step before it.
+        kept: by this rank. shared: each has its share of the optimiser's state by now. Returns what was agreed on the
+        newest contribution, if what follows its update is still to be done, and the feed's step before it.
         """
         ...
 

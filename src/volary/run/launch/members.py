@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,10 @@ class GroupMembers:
         left = tuple(rank for rank in self.ranks if rank not in gone)
         taken = spares[: len(self.ranks) - len(left)] if left else ()
         return GroupMembers((*left, *taken), self.number + 1)
+
+    def led_by(self, first: int) -> GroupMembers:
+        """The same, of which this rank is the first."""
+        return replace(self, ranks=(first, *(rank for rank in self.ranks if rank != first)))
 
     def changed(self, leaving: Collection[int], joining: Sequence[int]) -> GroupMembers:
         """The members after one more change, for which all of these have paused."""

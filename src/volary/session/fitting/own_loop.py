@@ -87,6 +87,11 @@ def _fit_own_recovery(strategy: Strategy, *, early_update: bool) -> None:
             f"{why} with strategy.consistency={name} the loop of your own has updated its parameters before others are "
             "missed; accepted: consistency=bsp, recover=checkpoint, or a session"
         )
+    if strategy.posts_shares:
+        raise SettingError(
+            f"{why} with strategy.partition={PARTITION.name_of(type(strategy.partition))} nobody has a copy of the "
+            "shares of your loop's optimisers; accepted: partition=data, recover=checkpoint, or a session"
+        )
     if early_update:
         raise SettingError(f"{why} early_update is true, so that updates come after their step; accepted: false")
     if strategy.spares or strategy.between is not None:

@@ -130,10 +130,11 @@ def _of_recovery(strategy: Strategy) -> Iterator[Need]:
             f"{why} exchange={EXCHANGE.name_of(type(strategy.exchange))} servers keep the parameters, whichever "
             "worker is lost; accepted: recover=checkpoint, or exchange=allreduce"
         )
-    if strategy.partition.chooses or strategy.partition.mesh(strategy.workers).data != strategy.workers:
+    mesh = None if strategy.partition.chooses else strategy.partition.mesh(strategy.workers)
+    if mesh is None or mesh.data * mesh.shard != strategy.workers:
         raise SettingError(
             f"{why} partition={PARTITION.name_of(type(strategy.partition))} no other worker has what the lost one "
-            "kept; accepted: recover=checkpoint, or partition=data"
+            "kept; accepted: recover=checkpoint, or partition=data or sharded"
         )
     if strategy.spares and strategy.consistency.fragments > 1:
         raise SettingError(

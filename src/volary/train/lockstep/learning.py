@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import isfinite, nan
@@ -34,12 +34,14 @@ class Learning:
     consistency: bsp for a worker alone. requests: what the run is asked to do, and whether this worker is to end after
     its step. trying: a size for batches is tried, and nothing of it stays. due: what was agreed on a contribution, from
     its update on until the next one begins. agreed: on the newest contribution. begun: the feed's step before that.
+    before_vote: what has to be waited for before a vote, which lets all update; None: nothing.
     """
 
     rank: LockstepRank
     consistency: Consistency
     requests: RunRequests
     saver: Saver
+    before_vote: Callable[[], None] | None = None
     trying: bool = False
     due: Agreed | None = None
     agreed: Agreed = field(init=False)
@@ -150,6 +152,9 @@ class Learning:
         self.rank.replica.vote_own(Vote(loss, busy=counted > 0, ending=False, counted=counted), divisor)
 
     def _vote(self) -> None:
+        if self.before_vote is not None:
+            with self.rank.recorder.waiting():
+                self.before_vote()
         ending, posted = self.requests.ending(), self.requests.posted()
         self.rank.replica.vote(self._tally.vote(ending=ending, requests=posted, sample_s=self._sample_s))
 

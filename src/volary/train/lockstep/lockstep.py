@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from volary.train.lockstep.rank import LockstepRank
     from volary.train.recording.histograms import Histograms
     from volary.train.recovery.kept_state import KeptState
+    from volary.train.recovery.posted_shares import PostedShares
     from volary.train.state.stateful import RankState
 
 
@@ -37,8 +38,8 @@ class Lockstep:
     learning: makes the contributions of this rank. compare: raises RanksDiffer unless all that should be equal is so at
     a step, on all ranks; a collective call; None: nothing should be. residuals: those of this rank's codecs.
     averaged: lends the network, which has what all agree on, the average of that. histograms: looks at parameters
-    before and after some steps. members: of the run, whose ranks are the group's in this order. thawed: a stage has
-    ended.
+    before and after some steps. posted: copies of what each rank keeps alone; None: nothing has to be copied. members:
+    of the run, whose ranks are the group's in this order. thawed: a stage has ended.
     """
 
     rank: LockstepRank
@@ -49,6 +50,7 @@ class Lockstep:
     best: Best
     histograms: Histograms
     compare: Callable[[int], None] | None
+    posted: PostedShares | None
     members: GroupMembers = field(init=False)
     outcome: Outcome = "finished"
     thawed: bool = False
@@ -60,6 +62,8 @@ class Lockstep:
 
     def __post_init__(self) -> None:
         self.members = GroupMembers(tuple(range(self.rank.group.size)))
+        if self.posted is not None:
+            self.learning.before_vote = self.posted.await_all
 
     def __iter__(self) -> Iterator[Task]:
         """The tasks of the run from where the feed stands."""
@@ -95,6 +99,9 @@ class Lockstep:
         """Return what this rank has for those that train on, once nothing exchanges any more; None if no step has
         begun.
         """
+        if self.posted is not None:
+            point = self.posted.kept()
+            return point and replace(point, saved=self.saver.remembered().saved, inherited=self._inherited)
         if not self.recovers or self._steps < 0:
             return None
         due, begun = self.learning.due, self.learning.begun
@@ -103,25 +110,34 @@ class Lockstep:
         self.rank.replica.take_back(kept.own)
         return replace(kept, asked=self.learning.requests.done, inherited=self._inherited)
 
-    def _remember(self) -> None:
+    def _remember(self, leaving: Collection[int] = ()) -> None:
         self.learning.due, self._steps = None, self.rank.recorder.step
         self.learning.requests.begin()
+        if self.posted is not None:
+            self.rank.replica.settle()
         self.saver.remember()
+        if self.posted is not None:
+            point = replace(self.saver.remembered(), asked=self.learning.requests.done, members=self.members)
+            self.posted.post(point, leaving)
 
     def _pause(self, change: ChangeMembers) -> NoReturn:
         """Let others follow the members of this group, which all end here. Raises MembersChange on all of them."""
         rank = self.rank
         rank.replica.settle()
-        self._remember()
+        self._remember(change.leaving)
         self.saver.finish()
         rank.recorder.enter("exchange")
+        if self.posted is not None:
+            self.posted.await_all()
         self._inherited = hand_over(self.residuals, self.members.ranks, change.leaving, rank.group)
         rank.group.bulletin.share("paused", rank.recorder.step)  # nobody ends its connections before
         raise MembersChange("the members of the run change")
 
     def take_over(self, kept: KeptState) -> None:
         """Continue from what the ranks of a group before have kept, each its own. A collective call."""
-        if (found := self.saver.take_over(kept)) is not None:
+        if self.posted is not None:
+            self.posted.take_over(kept)
+        if (found := self.saver.take_over(kept, shared=self.posted is not None)) is not None:
             self.learning.return_to(*found)
         self.learning.requests.skip(int(from_leader(self.rank.group.bulletin, "asked", lambda: kept.asked)))
 

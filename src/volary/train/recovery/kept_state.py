@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from volary.run.launch.members import GroupMembers
+from volary.train.recovery.recovery_point import OfferedShares, RecoveryPoint
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,8 @@ class KeptState:
     begun: the feed's step before that. saved: the step of the newest checkpoint that counts, 0 without one. asked: how
     many requests to the run were done before that contribution; what was to follow it is done after the next one.
     inherited: by rank, what others had alone that have handed it over to this one: it counts once they are gone.
+    shares: by rank, where each of `members` has a share of the parameters and of the optimiser's state, those that are
+    here, packed. former: the state one contribution earlier, which counts as long as not all have copies of this one.
     """
 
     step: int
@@ -30,6 +37,9 @@ class KeptState:
     saved: int
     asked: int = 0
     inherited: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    members: GroupMembers = field(default_factory=lambda: GroupMembers(()))
+    shares: dict[int, Tensor] = field(default_factory=dict)
+    former: KeptState | None = None
 
     @classmethod
     def nothing(cls) -> KeptState:
@@ -45,6 +55,22 @@ class KeptState:
         """The same for a group of these ranks: what is inherited is of those that are gone."""
         gone = {rank: state for rank, state in self.inherited.items() if rank not in ranks}
         return replace(self, inherited=gone)
+
+    @property
+    def point(self) -> RecoveryPoint:
+        """The point that its shares are of."""
+        return RecoveryPoint(self.step, self.members.number)
+
+    def offers(self) -> list[OfferedShares]:
+        """The points of which it has shares."""
+        own = [OfferedShares(self.point, self.members.ranks, sorted(self.shares))] if self.shares else []
+        return own if self.former is None else [*own, *self.former.offers()]
+
+    def at(self, point: RecoveryPoint) -> KeptState:
+        """The state of this rank at a point; nothing, if it had no share of it."""
+        if self.shares and self.point == point:
+            return self
+        return KeptState.nothing() if self.former is None else self.former.at(point)
 
     def own_at(self, step: int) -> dict[str, Any]:
         """The state that this rank alone has after `step` steps, of this state or of one contribution more."""

@@ -25,8 +25,8 @@ VALUE_BYTES = 4
 @dataclass(frozen=True)
 class RankWork:
     """layers_s: of the passes through each layer, by name. parameters_s: of reading parameters in them, and adding up
-    or copying their gradients. update_s: of the update. exchanged_bytes: sent for gradients. activations: of how many
-    samples all are held at once.
+    or copying their gradients. update_s: of the update. exchanged_bytes: sent for gradients, and for copies of shares.
+    activations: of how many samples all are held at once.
     """
 
     layers_s: Mapping[str, float]
@@ -64,12 +64,15 @@ def work_of(session: Session, module: nn.Module, part: Part, graph: Mapping[str,
     pieces = session.train.accumulate * part.pieces
     # whole layers write where gradients travel from
     copied = sum(held[name] for name in held if name in owners) if mesh.shares > 1 else 0
+    # its share of parameters and of the optimiser's state goes to the worker that has the copy
+    posted_bytes = (1 + getattr(session.optimizer, "kept", 0)) * kept_bytes if session.strategy.posts_shares else 0
     return RankWork(
         layers_s=layers_s,
         parameters_s=((PASSES * pieces + ADDED * (pieces - 1)) * sum(held.values()) + COPIED * copied)
         / MOVED_BYTES_PER_S,
         update_s=update_bytes / MOVED_BYTES_PER_S,
-        exchanged_bytes=sum(around * (many[name] - 1) / many[name] * size for name, size in held.items()),
+        exchanged_bytes=posted_bytes
+        + sum(around * (many[name] - 1) / many[name] * size for name, size in held.items()),
         activations=activations,
     )
 

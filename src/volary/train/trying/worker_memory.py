@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from volary.session.spec import Session
 
 _MIB, _GIB = 1 << 20, 1 << 30
+COPIES = 4  # of shares: its own and another worker's, of two steps
 
 
 @dataclass(frozen=True)
 class WorkerMemory:
     """Bytes of one worker. process: of itself, beyond Python and torch, which all of a machine share. activations: of a
     batch; None: not known. copy: of the worker that writes most of a checkpoint, while it is written, if it is there.
-    servers: what all servers keep together.
+    servers: what all servers keep together. shares: of copies of shares, this worker's and another's, of two steps.
     """
 
     process: int
@@ -35,11 +36,13 @@ class WorkerMemory:
     copy: int
     servers: int = 0
     activations: int | None = None
+    shares: int = 0
 
     @property
     def total(self) -> int:
         """All that a worker cannot do without."""
-        return self.process + self.parameters + self.gradients + self.optimizer + self.codec + (self.activations or 0)
+        kept = self.parameters + self.gradients + self.optimizer + self.shares
+        return self.process + kept + self.codec + (self.activations or 0)
 
     @property
     def advice(self) -> str:
@@ -49,6 +52,7 @@ class WorkerMemory:
             "strategy.partition=sharded, or an optimiser that keeps less": self.optimizer,
             "strategy.partition={name: sharded, level: 3}, or a smaller network": self.parameters + self.gradients,
             "strategy.codec=none": self.codec,
+            "strategy.recover=checkpoint": self.shares,
         }
         return max(parts, key=lambda words: parts[words])
 
@@ -57,6 +61,7 @@ class WorkerMemory:
             "parameters": self.parameters,
             "gradients": self.gradients,
             "the optimiser's state": self.optimizer,
+            "copies of shares": self.shares,
             "the codec": self.codec,
             "activations": self.activations,
             "the process": self.process,
@@ -96,6 +101,7 @@ def memory_of(session: Session, module: nn.Module, part: Part) -> WorkerMemory:
         codec=CODEC_BYTES + trained * any(codec.feedback for codec in codecs.values()) if codecs else 0,
         copy=0 if served else (round(held * mine) if scattered else held) + kept,
         servers=strategy.exchange.replicas * (held + kept) if served else 0,
+        shares=COPIES * (round(held * mine) + kept) if strategy.posts_shares and strategy.workers > 1 else 0,
     )
 
 

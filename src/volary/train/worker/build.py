@@ -54,8 +54,7 @@ def assemble(
     drafts: where checkpoints are written. requests: those to the run that the driver has passed to this worker.
     estimate: of a step on rank 0, from trying the session.
     """
-    session = model.session
-    own = RankPart.joined(model, group)
+    session, own = model.session, RankPart.joined(model, group)
     seed_all(session.train.seed + 1 + own.replicas.rank)
     data = LockstepData(model, own.part.holdings.samples, group.bulletin, recorder)
     recorder.spans.follow(session.train.trace, data.steps_per_epoch)
@@ -96,6 +95,7 @@ def assemble(
         best=best,
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all, own.part.scattered),
         compare=own.compare(session.strategy),
+        posted=own.posted(session.strategy, network.update),
     )
     return training(model, recorder, replica, lockstep, network, own.replicas.size, own.part)
 

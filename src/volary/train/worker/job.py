@@ -119,9 +119,9 @@ class _Watch:
         if self.it.members.number:
             source = "memory" if resumed is None else "checkpoint"
             spares = {"spares": self.it.spares} if self.it.spares else {}
-            self.recorder.event(
-                "recovered", workers=len(self.it.members.ranks), lost=self.it.lost, source=source, **spares
-            )
+            residuals = {"residuals": True} if source == "memory" and self.it.session.strategy.codec.feedback else {}
+            lost, workers = self.it.lost, len(self.it.members.ranks)
+            self.recorder.event("recovered", workers=workers, lost=lost, source=source, **spares, **residuals)
         elif resumed is not None and resumed.step:
             self.recorder.event("resumed", from_step=resumed.step)
 

@@ -13,6 +13,7 @@ from volary.consistency._base import Push
 from volary.sharding.groups import REPLICA, SAMPLES
 from volary.train.agreement.in_parts import InParts, one_vote
 from volary.train.lockstep.rank import LockstepRank
+from volary.train.recovery.posted_shares import PostedShares, posted_shares
 from volary.train.state.replicas import compare_replicas
 from volary.train.strategies.in_groups import steps_of_groups
 from volary.train.strategies.strategy import build_strategy
@@ -106,6 +107,10 @@ class RankPart:
         if group.size == 1 or not strategy.replicas_equal:
             return None
         return partial(compare_replicas, self.part.module, group=group, holdings=self.part.holdings)
+
+    def posted(self, strategy: Strategy, update: Update) -> PostedShares | None:
+        """Make what gives copies of this rank's share to another; None: nobody needs them. A collective call."""
+        return posted_shares(self.everyone, self.part, update) if strategy.posts_shares else None
 
     def replica(
         self,

@@ -12,7 +12,7 @@ from volary.errors import PeerLost
 from volary.run.launch.members import GroupMembers
 from volary.session.spec import Session
 from volary.train.member.compare import compare_with_first, data_facts, shape_facts
-from volary.train.recovery.kept_state import KeptState
+from volary.train.recovery.agreed_start import from_common_point, from_newest
 from volary.train.recovery.pausing import MembersChange
 from volary.train.worker.connect import facts_of_first, gathered
 from volary.train.worker.session import run_facts
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from volary.train.member.pulse import Pulse
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
+    from volary.train.recovery.kept_state import KeptState
     from volary.train.worker.connect import Interrupting
 
-NOTHING = [-1, False]  # the newness of nothing
-SPARE = [-2, False]  # of what a worker has that has not trained: others go by theirs
 MAY_CHANGE = ("setting strategy.workers", "setting strategy.between", "setting optimizer.lr")  # while a run trains
 
 
@@ -124,33 +123,21 @@ class Regrouping:
         compare_with_first(theirs, own, self._member.place.rank)
 
     def _group(self, members: GroupMembers, before: GroupMembers) -> TrainingGroup:
-        interrupting = partial(self._news.interrupting, members)
-        rank = self._member.place.rank
+        interrupting, rank = partial(self._news.interrupting, members), self._member.place.rank
         if not members.number:
             return self._made(self._placed(members, rank), self._session, members, before, interrupting, None)
-        kept = KeptState.nothing() if self._spare else self._kept
-        own = SPARE if self._spare else NOTHING if kept is None else list(kept.newness)
-        kept_by_all = gathered(self._placed(members, rank), self._recorder, members.number, "kept", own, interrupting)
-        newest = max(kept_by_all)
-        if NOTHING in kept_by_all or newest == SPARE:  # some have not trained yet, so that nobody has finished a step
-            self._kept = kept = None
-        elif own not in (newest, SPARE):
-            self._kept = None  # the newer state comes over this one: should that break, it is neither
-        first = members.ranks[kept_by_all.index(newest)]
-        if kept_by_all[0] != newest:
-            others = (one for one in members.ranks if one != first)
-            members = replace(members, ranks=(first, *others))
+        placed, number = self._placed(members, rank), members.number
+        gather = partial(gathered, placed, self._recorder, number, "kept", interrupting=interrupting)
+        if self._session.strategy.posts_shares:
+            start = from_common_point(members, self._kept, gather)
+        else:
+            start = from_newest(members, rank, self._kept, gather, spare=self._spare)
+        members, self._kept = start.members, start.again
         placed = self._placed(members, rank)
-        now = [
-            f"strategy.workers={len(members.ranks)}",
-            "strategy.between=null",
-        ]  # whoever is lost, the others train on
+        now = [f"strategy.workers={len(members.ranks)}", "strategy.between=null"]  # whoever is lost, the others go on
         session = Session.read(placed.directory.session, now)
         self._recorder.place = placed.place.rank
-        if kept is not None:
-            kept = kept.among(members.ranks)
-            kept = kept if placed.place.leads else replace(kept, alike={})  # that of the first is sent to all
-        return self._made(placed, session, members, before, interrupting, kept)
+        return self._made(placed, session, members, before, interrupting, start.kept)
 
     def _placed(self, members: GroupMembers, rank: int) -> Membership:
         if rank not in members.ranks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from volary.naming import named_buffers
@@ -130,8 +130,14 @@ class SessionParts:
         agreed = None if due is None else asdict(due) | {"requests": 0}  # these are numbered anew
         return KeptState(step, {"update": update, **alike}, own, now[1], agreed, begun, self._saver.saved)
 
-    def take_over(self, kept: KeptState) -> tuple[Agreed, int] | None:
+    def remembered(self) -> KeptState:
+        alike, own = self._before
+        return KeptState(self._recorder.step, alike, own, own, None, 0, self._saver.saved)
+
+    def take_over(self, kept: KeptState, *, shared: bool = False) -> tuple[Agreed, int] | None:
         parts: dict[str, Stateful] = {"update": self._update, **self._parts}
+        if shared:
+            del parts["update"]
         bulletin = self._saver.bulletin
         if self._holdings.leads:
             posted = {"step": kept.step, "due": kept.due, "begun": kept.begun, "saved": kept.saved}
@@ -141,6 +147,7 @@ class SessionParts:
         if PARAMETERS in own:  # it is the same worker, however many there are now
             own[PARAMETERS]["workers"] = self._saver.size
         self._spread(parts, kept.alike if self._holdings.leads else None)
+        self.late = replace(self.late, shares=False)  # rank 0 has all parameters
         self._restore_own([own, *({RESIDUALS: state} for state in kept.inherited.values())], own)
         self._saver.begun = self._saver.saved = posted_by_first["saved"]
         self._recorder.go_on_from(posted_by_first["step"])
