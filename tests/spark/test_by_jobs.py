@@ -79,3 +79,43 @@ def test_jobs_of_short_tasks_train_as_one_process_to_rounding_and_a_killed_task_
     assert again[0].removesuffix("-1") + "-0" in said["seen"]
     assert said["accuracy"][0] == pytest.approx(said["accuracy"][1], abs=0.01)
     assert max(said["apart"]) < 1e-5
+
+
+FRAMES_ALONE = """\
+import copy
+import json
+
+import torch
+from safetensors.torch import save
+from torch import nn
+
+from _program import application
+from volary.network import build_loss
+from volary.network.losses.cross_entropy import CrossEntropy
+from volary.partition.jobs.running import _by_context, _by_frames
+from volary.partition.jobs.share import SharedNetwork, TaskShare
+
+
+def same(spark, slices):
+    torch.manual_seed(1)
+    module, tasks = nn.Linear(5, 3), 6
+    names = [name for name, _ in module.named_parameters()]
+    skeleton, first = copy.deepcopy(module).to("meta"), {name: name for name in names}
+    network = SharedNetwork(skeleton, build_loss(CrossEntropy()), first, names, "float32", [True], slices, 1)
+    state = save({name: one.detach() for name, one in module.named_parameters()})
+    samples = [save({"inputs": torch.randn(4, 5), "targets": torch.arange(4) % 3}) for _ in range(tasks)]
+    shares = [TaskShare(task, 1 / tasks, one) for task, one in enumerate(samples)]
+    one, other = (list(network.summed(run(spark, network, state, shares))) for run in (_by_context, _by_frames))
+    return len(one), one == other
+
+
+if __name__ == "__main__":
+    with application("local[2]") as spark:
+        said = [same(spark, slices) for slices in (1, 6)]
+    print(json.dumps(said))
+"""
+
+
+@pytest.mark.slow  # starts Spark
+def test_frames_alone_as_over_connect_come_to_the_same_sums_bit_for_bit(said_by):
+    assert said_by(FRAMES_ALONE) == [[1, True], [6, True]]
