@@ -36,7 +36,7 @@ class MemoryEstimates:
         waiting = [one for one in entries if one.state == "waiting" and one.memory_from in ("default", "estimate")]
         runs, kept_as = {one.run for one in waiting}, _kept_as()
         fresh = runs if kept_as != self._kept_as else runs - self._keys.keys()
-        self._keys = {run: self._keys.get(run) or _key(run) for run in runs}
+        self._keys = {run: self._keys[run] if run in self._keys else _key(run) for run in runs}
         self._kept_as = kept_as
         known = KnownMemory.now() if fresh else KnownMemory({}, {})
         found = {run: news for run in fresh if (news := known.of(self._keys[run], most)) is not None}
