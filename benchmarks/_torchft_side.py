@@ -92,5 +92,5 @@ def _fragments(module: nn.Module, count: int) -> list[nn.Module]:
 def _address(member: Membership) -> str:
     """This host's, as others reach it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((member.host, member.port))
+        probe.connect((member.meeting.host, member.meeting.port))
         return str(probe.getsockname()[0])

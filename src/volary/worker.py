@@ -60,7 +60,7 @@ def _assigned(place: Place, assignment: Assignment) -> int:
     remote = RemoteDirectory.unless_seen(assignment, "worker", place.rank)
     directory = remote.directory if remote else RunDirectory(assignment.directory)
     place = replace(place, address=address or own_address(assignment.interface, meeting.host))
-    member = Membership.claim(place, directory, meeting.host, meeting.port, meeting.attempt_id)
+    member = Membership.claim(place, directory, meeting)
     if place.launcher != "local":
         print_into(directory.log(place.rank))
     if remote:

@@ -62,6 +62,22 @@ def test_shares_of_which_another_worker_has_a_copy_go_with_it(level):
         ({"spares": 1, "consistency": {"name": "local", "fragments": 2}}, {}, "accepted: 0, or fragments=1"),
         ({"spares": 1}, {"engine": "mpi"}, "engine mpi starts as many workers as train; accepted: 0, or engine=local"),
         ({}, {"train": {"sync_batch_norm": True}}, "bound to all workers; accepted: false, or checkpoint"),
+        (
+            {"recover": "checkpoint", "wait_for_driver_s": 60},
+            {},
+            "wait_for_driver_s: is 60, and with recover=checkpoint workers",
+        ),
+        (
+            {"standby": True},
+            {},
+            "standby: is true, and wait_for_driver_s is 0, so that workers end with their",
+        ),
+        ({"wait_for_driver_s": -1}, {}, "-1; accepted: from 0 to 86400 (a day)"),
+        (
+            {"wait_for_driver_s": 60},
+            {"engine": "torchrun"},
+            "what engine torchrun has started ends with the driver; accepted: 0, or engine=local",
+        ),
     ],
 )
 def test_what_cannot_be_recovered_is_refused_with_what_can(strategy, more, sentence):
@@ -84,6 +100,7 @@ def test_a_loop_of_one_s_own_goes_with_it():
             False,
             "spares is 1, and nobody can begin in the middle of a loop of your own; accepted: a num",
         ),
+        ({"wait_for_driver_s": 60}, False, "a loop of your own ends with its driver; accepted: 0, or a session"),
         ({"workers": 2, "between": WorkerRange(1, 2)}, False, "workers is a range, and nobody can begin in the middle"),
         *(
             ({"consistency": one["consistency"]}, False, "updated its parameters before others are missed; accepted:")

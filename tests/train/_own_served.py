@@ -33,10 +33,12 @@ from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
+from volary.run.launch.meeting import Meeting
 from volary.run.resuming import is_resumable
 from volary.server.roster.roster import Roster
 from volary.session.script import Script
 from volary.session.spec import Checkpoint
+from volary.train.member.current_driver import CurrentDriver
 from volary.train.member.process import Membership
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.loop_start import LoopStart
@@ -108,10 +110,9 @@ def _work(
     place = Place(
         launcher="test", rank=rank, world_size=size, local_rank=rank, node=0, attempt=1, meet=f"{host}:{port}"
     )
-    connection: Any = SimpleNamespace(attempt_id=attempt_id)
-    member = Membership(
-        place=place, directory=directory, host=host, port=port, connection=connection, give_up_after_s=10
-    )
+    connection: Any = SimpleNamespace()
+    driver = CurrentDriver(Meeting(host, port, 1, attempt_id))
+    member = Membership(place=place, directory=directory, driver=driver, connection=connection, give_up_after_s=10)
     recorder, pulse, device = Recorder(rank), SimpleNamespace(asked_to_end=False), torch.device("cpu")
     multiprocessing.current_process()._config["daemon"] = False  # a loader may have processes, as in a run's worker
     seed_all(1)

@@ -29,10 +29,12 @@ from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
+from volary.run.launch.meeting import Meeting
 from volary.server.roster.replica_ranks import ReplicaRanks
 from volary.server.roster.roster import Roster
 from volary.session import Session
 from volary.train.afterwards import load_model
+from volary.train.member.current_driver import CurrentDriver
 from volary.train.member.process import Membership
 from volary.train.recording.recorder import Recorder
 from volary.train.served.server.serve import serve
@@ -163,9 +165,8 @@ def _work(
     member = Membership(
         place=place,
         directory=directory,
-        host=host,
-        port=port,
-        connection=SimpleNamespace(attempt_id=attempt),
+        driver=CurrentDriver(Meeting(host, port, 1, attempt)),
+        connection=SimpleNamespace(),
         give_up_after_s=10,
     )
     recorder = Recorder(rank)

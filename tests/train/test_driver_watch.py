@@ -117,3 +117,21 @@ def test_worker_that_keeps_no_checkpoints_has_a_few_seconds_whatever_it_does():
     play.lose()
     play.go_on(4.5)
     assert play.watch.overdue
+
+
+def test_driver_whose_place_another_one_may_take_is_lost_only_once_none_has_come_for_that_long():
+    play = Play()
+    play.watch.wait_s = 60
+    play.go_on(10.5)
+    assert play.watch.missing and not play.watch.lost
+    play.go_on(55)
+    play.watch.answered()  # another one
+    play.go_on(9)
+    assert not play.watch.missing
+    play.go_on(1.5)
+    play.go_on(59)
+    assert play.watch.missing and not play.watch.lost
+    play.go_on(1)
+    assert play.watch.lost == (
+        "the driver has not answered for 10 s: it is stopped, or cut off; no other one has come for 60 s"
+    )

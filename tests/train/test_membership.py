@@ -11,6 +11,7 @@ from volary.comm.control.errors import ConnectionLost, OtherAttempt
 from volary.comm.control.server import KeyedServer
 from volary.placement import Place
 from volary.run.directory import RunDirectory
+from volary.run.launch.meeting import Meeting
 from volary.train.member.process import Membership, _outcome_of
 
 
@@ -21,7 +22,7 @@ def test_a_worker_that_is_led_to_the_server_of_an_earlier_life_is_no_member_of_i
         KeyedServer(directory.key(), {"pulse": echo}, attempt_id="then") as earlier,
         pytest.raises(OtherAttempt, match="of restart attempt then, this process of restart attempt now"),
     ):
-        Membership.claim(place, directory, *earlier.address, "now")
+        Membership.claim(place, directory, Meeting(*earlier.address, 1, "now"))
     assert echo.said == []
 
 

@@ -209,3 +209,16 @@ def test_who_waits_for_news_wakes_as_they_come():
     news.hear([1], 1)
     waiting.join(30)
     assert found == [GroupMembers((1,), 1)]
+
+
+def test_a_broken_exchange_waits_for_news_as_long_as_another_driver_may_take_a_lost_one_s_place():
+    news, found = MemberNews(10), []
+    news.bound_s, news.driver_missing = 0.01, True
+    first, lost = GroupMembers((0, 1)), PeerLost("the exchange broke")
+    waiting = threading.Thread(target=lambda: found.append(news.after(first, lost)))
+    waiting.start()
+    waiting.join(0.6)  # two looks longer than the bound
+    assert waiting.is_alive()
+    news.hear([0, 1], 5)
+    waiting.join(30)
+    assert found == [GroupMembers((0, 1), 5)]

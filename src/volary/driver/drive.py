@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -12,13 +13,13 @@ from volary.driver.attempt.services import AttemptServices
 from volary.driver.ending import Ending
 from volary.driver.interrupts import Interrupts
 from volary.driver.orphans import seen_out
+from volary.driver.replacing.standing_by import standing_by
 from volary.driver.server_group import NoServers, ServerGroup
 from volary.driver.servers.storage import Storage
 from volary.driver.watching.cpu_use import CpuUse
-from volary.driver.watching.failure_detector import FailureDetector, Rules
+from volary.driver.watching.failure_detector import WAITING, FailureDetector, Rules
 from volary.driver.watching.judge import exit_words, judge, read_verdicts
 from volary.driver.watching.run_folder import RunFolder
-from volary.driver.watching.worker_status import WAITING
 from volary.engine._base import Ended, Exited, Handle
 from volary.errors import Stopped, VolaryError
 from volary.run.control.stopping import How, asked_to_stop
@@ -41,7 +42,10 @@ Launcher = Callable[[Meeting], Handle]
 
 
 class Drive:
-    """One attempt at a run, whose lock is held. host: where it listens. security: what is encrypted there."""
+    """One attempt at a run, whose lock is held; by rules that replace a lost driver's it is taken from that one.
+
+    host: where it listens. security: what is encrypted there.
+    """
 
     def __init__(
         self,
@@ -78,7 +82,12 @@ class Drive:
     def _run(self, launcher: Launcher, warnings: Sequence[str], changes: Sequence[SettingChange]) -> Ending:
         record = AttemptRecord(self._directory)
         try:
-            record.begin(self._world_size - self._watch.rules.spares, self._storage.contributions(), warnings, changes)
+            rules = self._watch.rules
+            if rules.replaces is None:
+                record.begin(self._world_size - rules.spares, self._storage.contributions(), warnings, changes)
+            else:
+                record.take_over(rules.replaces)
+                self._lock.take_over()
             try:
                 ending = self._serve(record.journal, launcher)
                 if ending.state == "thawed" and self.asked_to_end:
@@ -115,7 +124,8 @@ class Drive:
                 self._watch.placed(handle.hosts())
                 self._watcher.started(self._directory)
                 with (
-                    seen_out(self._directory, self._lock) as see_out,
+                    standing_by(self._directory, self._lock, wanted=self._watch.rules.standby),
+                    seen_out(self._directory, self._lock, self._watch.rules.wait_for_driver_s) as see_out,
                     RunFolder(self._directory, self._lock, journal) as folder,
                 ):
                     self._look_until_over(services, handle, journal, see_out, folder)
@@ -125,11 +135,13 @@ class Drive:
                     folder.look()
                 services.end(self._bad_news() or "the run is over")
             finally:
-                handle.stop(0.0)
+                if not self._lock.is_taken_over:
+                    handle.stop(0.0)
         finally:
             keepers.stop()
+            if not self._lock.is_taken_over:
+                forget(self._directory)  # before nothing listens there: that is how a lost driver is known
             services.stop()
-            forget(self._directory)
         verdicts = read_verdicts(self._directory, self._watch, journal.attempt)
         return judge(
             self._directory,
@@ -145,6 +157,12 @@ class Drive:
     def asked_to_end(self) -> bool:
         """Whether the user has asked for the end of the run."""
         return self._interrupts.count > 0
+
+    @property
+    def workers_here(self) -> dict[int, int]:
+        """The processes of workers on this machine, whoever has started them, by rank."""
+        host = socket.gethostname()
+        return {one.rank: one.pid for one in self._watch.workers.values() if one.pid and one.host == host}
 
     def _gave_up_a_worker(self) -> bool:
         """Whether the run ends now because a worker was given up, and not because of a server that had gone before."""
@@ -169,16 +187,12 @@ class Drive:
         folder: RunFolder,
     ) -> None:
         shown, asked = 0.0, False
-        while not self._is_over(services, handle):
+        while not self._is_replaced(journal) and not self._is_over(services, handle):
             see_out(handle.children())
             self._note_taken_away(journal)
             self._interrupts.at_least(_ASKS[asked_to_stop(self._directory, journal.attempt)])
             if self._interrupts.count and not any(worker.stepped for worker in self._watch.workers.values()):
                 raise Stopped("stopped before the first step")  # nothing of this attempt could be saved
-            if journal.replaced:
-                raise VolaryError(
-                    "another process has resumed this run meanwhile: this one writes no more and has ended"
-                )
             if self._interrupts.count > 1:
                 raise Stopped("stopped at once")
             if self._interrupts.count and not asked:
@@ -192,6 +206,14 @@ class Drive:
                 shown = time.monotonic()
             self._observe(services, handle)
             self._interrupts.wait(LOOK_S)
+
+    def _is_replaced(self, journal: Journal) -> bool:
+        """False. Raises VolaryError if another driver has the run by now, as this one was stopped or cut off."""
+        if journal.replaced or self._lock.is_taken_over:
+            raise VolaryError(
+                "another process drives this run by now, or has resumed it: this one writes no more and has ended"
+            )
+        return False
 
     def _note_taken_away(self, journal: Journal) -> None:
         """Note once that the run ends as this machine, or a worker's, is taken away: a queue resumes it then."""

@@ -15,6 +15,7 @@ import msgspec
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE, GiveUpAfter, Replies
 from volary.driver.attempt import reported_rows
+from volary.driver.attempt.gathering import Gathering
 from volary.driver.attempt.members import TrainingMembers, too_few
 from volary.driver.watching.alike import Alike
 from volary.driver.watching.failure_detector import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
@@ -24,6 +25,7 @@ from volary.driver.watching.worker_status import STARTING
 from volary.run.control.requests import FIXED, LeaveRun
 from volary.run.database.journal import Journal
 from volary.run.database.network import LayerGraph
+from volary.run.launch.members import TrainingReport
 from volary.run.verdict import ENDED_WELL
 
 _Event = tuple[str, int | None, int | None, dict[str, Any]]  # its kind, of which rank and step, more of it
@@ -32,11 +34,12 @@ EXPELLED = "was expelled by volary leave --now"
 
 
 class Hello(msgspec.Struct):
-    """The first message of a worker to the driver."""
+    """The first message of a worker to the driver. trains: if it comes from another driver, which is lost."""
 
     rank: int
     pid: int
     host: str
+    trains: TrainingReport | None = None
 
 
 class HeartbeatService:
@@ -63,13 +66,17 @@ class HeartbeatService:
     ) -> None:
         self.watch = watch
         self._go_on_without, self._left = go_on_without, left
-        self._welcome = ({"begun_with": begun_with} if begun_with else {}) | ({"servers": True} if servers else {})
+        waits_s = watch.rules.wait_for_driver_s
+        words = {"begun_with": begun_with, "servers": servers, "wait_for_driver_s": waits_s}
+        self._welcome = {name: value for name, value in words.items() if value}
         self._dismissed, self._members, self._each = 0, members, each
         self._journal = journal
         self._finishing = False
         self._requests: list[Any] = []
         self._warned_of_fault = False
         self._alike = Alike(watch.world_size)
+        replaces = members is not None and watch.rules.replaces is not None
+        self._gathering = Gathering(watch, members.now.ranks) if replaces and members is not None else None
         self._stragglers = Stragglers(lock_step=go_on_without is None or members is not None)
 
     def finish(self) -> Iterator[tuple[int, Any]]:
@@ -131,7 +138,10 @@ class HeartbeatService:
         who = reported_rows.converted(hello, Hello)
         known = self.watch.workers.get(who.rank)
         again = known is not None and known.pid != 0
-        if not self.watch.joined(peer, who.rank, who.pid, who.host):
+        if who.trains is not None and self._gathering is not None:
+            self._gathering.came(who.rank, who.trains)
+        late = who.trains is not None and self._gathering is None
+        if late or not self.watch.joined(peer, who.rank, who.pid, who.host):
             yield peer, {"end": self._why_not(who.rank)}
             yield peer, CLOSE
             return
@@ -151,7 +161,7 @@ class HeartbeatService:
             return
         hosts = {worker.rank: worker.host for worker in self.watch.workers.values() if worker.here}
         self._journal.note(pids=json.dumps([os.getpid(), *self._pids_here()]), hosts=json.dumps(hosts))
-        if who.rank >= self.watch.world_size:
+        if who.rank >= self.watch.world_size and who.trains is None:
             self._event("joined", who.rank, 0, {"host": who.host, "pid": who.pid})
 
     def _probe(self, peer: int, *, starting: bool) -> Iterator[tuple[int, Any]]:
@@ -193,7 +203,7 @@ class HeartbeatService:
         ):
             self.watch.fell(worker.rank, f"ended: {beat.bye.reason}")
         yield from self._go_on(now)
-        if self._members is not None:
+        if self._members is not None and self._gathering is None:
             yield from self._change_members(self._members, worker, beat)
         if self._go_on_without and beat.bye and beat.bye.outcome in ENDED_WELL:  # before it had begun, perhaps
             yield from self._left(worker.rank, now)
@@ -225,6 +235,21 @@ class HeartbeatService:
         self.watch.enlist(members.now.ranks)
         yield from ((one.peer or 0, _who_trains(members)) for one in self.watch.workers.values() if one.counts)
 
+    def _take_over(self, members: TrainingMembers, gathering: Gathering, now: float) -> Iterator[tuple[int, Any]]:
+        """Name those that have come from a lost driver: they meet again, as after a loss."""
+        self._gathering = None
+        members.take_over(gathering.end(), self._journal.attempt)
+        if gathering.requests:
+            self._requests = list(gathering.requests)
+            yield from self.notify({"requests": self._requests})
+        yield from self._go_on(now)
+        yield from self._named(members)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether workers that have lost another driver are waited for."""
+        return self._gathering is not None
+
     def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
         self.watch.left(peer)
         yield from self._go_on(now)
@@ -240,6 +265,8 @@ class HeartbeatService:
             rank, data = news
             step = max(worker.step for worker in self.watch.workers.values())
             self._event("not_slow" if data.pop("over", False) else "slow", rank, step, data)
+        if self._members is not None and self._gathering is not None and self._gathering.over(now):
+            yield from self._take_over(self._members, self._gathering, now)
         yield from self._go_on(now)
         if self._journal.fault and not self._warned_of_fault:
             self._warned_of_fault = True
@@ -260,7 +287,7 @@ class HeartbeatService:
 
     def _go_on(self, now: float) -> Iterator[tuple[int, Any]]:
         """Dismiss those that are newly given up, where the run goes on: should one come back, it learns so."""
-        if self._go_on_without is None:
+        if self._go_on_without is None or self._gathering is not None:
             return
         before = self._dismissed
         while lost := next(iter(self.watch.lost[self._dismissed :]), None):

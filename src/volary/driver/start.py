@@ -78,6 +78,8 @@ def rules_of(task: Task) -> Rules:
         own_loop=isinstance(task, Script),
         spares=strategy.spares,
         between=strategy.between,
+        wait_for_driver_s=strategy.wait_for_driver_s,
+        standby=strategy.standby,
         keeper_host=keeper_host(strategy),
     )
 

@@ -54,6 +54,23 @@ class RunLock:
             os.close(self.descriptor)
             self.descriptor = -1
 
+    def take_over(self) -> None:
+        """Hold the run in place of a process that is lost, though it may hold the lock: by a new file in its place."""
+        own = self._path.with_name(f".{self._path.name}-{os.getpid()}")
+        descriptor = os.open(own, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        own.replace(self._path)
+        self.descriptor = descriptor
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether another process holds the run now, by another file: this one may do nothing more to it."""
+        with contextlib.suppress(FileNotFoundError):
+            return not os.path.samestat(self._path.stat(), os.fstat(self.descriptor)) and is_held(self._path)
+        return False
+
     def put_back(self) -> bool:
         """Hold it anew if somebody has removed its file; whether that was so. Raises RunError if another one has it."""
         with contextlib.suppress(FileNotFoundError):

@@ -144,6 +144,8 @@ class Strategy:
     stuck_after_s: float = 600.0  # seconds that others wait for a worker without progress before it counts as lost
     recover: Literal["checkpoint", "memory"] = "checkpoint"  # where training resumes once a worker is lost
     spares: int = 0  # workers more that are ready to take the place of a lost one
+    wait_for_driver_s: float = 0.0  # seconds that workers train on without their driver, until another takes its place
+    standby: bool = False  # whether a second driver waits beside the first, and takes its place once that is lost
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
     interface: str = ""  # network interface that all machines have, as eth0; empty: the route between them decides
 
@@ -160,6 +162,8 @@ class Strategy:
                 fewest <= self.workers <= most, "workers", self.workers, f"{self.between}, as strategy.between says"
             )
         require(self.spares >= 0, "spares", self.spares, "a whole number, 0 or more")
+        a_day = f"from 0 to {LONGEST_WAIT_S:g} (a day)"
+        require(0 <= self.wait_for_driver_s <= LONGEST_WAIT_S, "wait_for_driver_s", self.wait_for_driver_s, a_day)
         require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)
         require(self.suspect_after_s > 0, "suspect_after_s", self.suspect_after_s, POSITIVE)
         require(self.memory is None or self.memory.count > 0, "memory", self.memory, "above 0, or null")

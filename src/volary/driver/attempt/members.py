@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from volary.errors import VolaryError
 from volary.run.control.requests import ChangeMembers
 from volary.run.directory import RunDirectory
-from volary.run.launch.members import GroupMembers
+from volary.run.launch.members import GroupMembers, first_number
 from volary.session.script import is_own_loop
 from volary.session.spec import Session
 from volary.session.values.worker_range import WorkerRange
@@ -27,6 +27,10 @@ class TrainingMembers:
         self.leaving: list[int] = []
         self._ready: list[int] = []  # that have joined the run, and train from the next change on
         self._asked: ChangeMembers | None = None
+
+    def take_over(self, ranks: Sequence[int], attempt: int) -> None:
+        """These are the members from now on, as this attempt's driver takes the place of a lost one."""
+        self.now, self._asked = GroupMembers(tuple(ranks), first_number(attempt)), None
 
     def why_not_leave(self, rank: int) -> str:
         """A sentence why a rank cannot be asked to leave; empty if it can."""

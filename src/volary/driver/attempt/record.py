@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+import volary
 from volary.driver.ending import Ending
 from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints
@@ -44,6 +46,7 @@ class AttemptRecord:
         attempt = journal.start_attempt(newest[-1] if newest else 0, contributions)
         us = json.dumps([os.getpid()])  # workers follow as they come; those of an earlier attempt are gone
         journal.note(state="running", started_at=clock.now_s(), workers=workers, message="", error="", pids=us)
+        journal.note(driver=_this_process())
         journal.event("started", workers=workers)
         if attempt and not newest:
             journal.event("warning", text="the run has no checkpoint yet: training begins at step 0")
@@ -51,6 +54,13 @@ class AttemptRecord:
             journal.event("warning", text=text)
         for change in changes:
             journal.event("changed", None, newest[-1] if newest else 0, **asdict(change))
+
+    def take_over(self, attempt: int) -> None:
+        """The attempt goes on with the workers of this one, whose driver is lost. Raises as `Journal.take_over`."""
+        self.journal.take_over(attempt)
+        self.journal.note(state="running", message="", error="", pids=json.dumps([os.getpid()]))
+        self.journal.note(driver=_this_process())
+        self.journal.event("taken_over", pid=os.getpid(), host=socket.gethostname())
 
     def failed(self, error: BaseException, reached: Callable[[], int]) -> None:
         """The attempt ends with this error, of the run or of the driver. reached: gives the newest step of a worker."""
@@ -70,11 +80,17 @@ class AttemptRecord:
 
     def close(self) -> None:
         """Write no more, and forget what this attempt was asked."""
+        replaced = self.journal.replaced
         self.journal.close()
-        forget_request(self._directory)
-        forget_requests(self._directory)
+        if not replaced:
+            forget_request(self._directory)
+            forget_requests(self._directory)
 
     def _end(self, message: str, step: int | None = None) -> None:
         done = {} if step is None else {"steps_done": step}
         self.journal.event(self.state, message=message, step=step)
         self.journal.end(state=self.state, message=message, ended_at=clock.now_s(), **done)
+
+
+def _this_process() -> str:
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "version": volary.__version__})

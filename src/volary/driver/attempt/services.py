@@ -61,7 +61,8 @@ class AttemptServices:
 
         def closed(workers: int) -> str:
             now = watch.staying
-            why = why_closed() or too_many(now, workers, watch.rules.between)
+            gathers = "its driver has just taken a lost one's place, and its workers have yet to come"
+            why = why_closed() or (gathers if self._hub.gathers else "") or too_many(now, workers, watch.rules.between)
             return why or (why_not_more(directory, now, workers) if members else "")
 
         door = JoinService(watch, closed, keepers.expect, spare=members is not None)

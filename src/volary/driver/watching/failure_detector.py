@@ -35,7 +35,7 @@ LONG_S = 2.0  # a wait that is longer than what short exchanges take
 LONGER = 2.0  # times as long as what was harmless before is worth another warning
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a watch that slept blames nobody for it
 
-__all__ = ["FailureDetector", "Kind", "LostWorker", "Rules", "WorkerBeat", "WorkerStatus"]
+__all__ = ["WAITING", "FailureDetector", "Kind", "LostWorker", "Rules", "WorkerBeat", "WorkerStatus"]
 
 
 class FailureDetector:
@@ -119,6 +119,15 @@ class FailureDetector:
         # a new dictionary: another thread may be looking through the old one
         self.workers = self.workers | {rank: WorkerStatus(rank, expected_at=self._watched_s, spare=spare)}
         return rank
+
+    def take_in(self, rank: int) -> None:
+        """Know a worker that another driver has let in."""
+        if rank not in self.workers:
+            self.workers = self.workers | {rank: WorkerStatus(rank, spare=True)}
+
+    def forget(self, ranks: Collection[int]) -> None:
+        """Know nothing of these, which were gone before another driver was lost."""
+        self.workers = {rank: worker for rank, worker in self.workers.items() if rank not in ranks}
 
     def why_out(self, host: str) -> str:
         """A sentence why nobody of `host` is let in, as who was did not stay; empty if they are."""

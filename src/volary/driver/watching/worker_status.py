@@ -31,7 +31,9 @@ class Rules:
     suspect_after_s, give_up_after_s: of silence. startup_timeout_s: of the start. stuck_after_s: of a standstill that
     others wait for. own_loop: the loop is the user's. keeper_host: where servers keep the parameters, if they do.
     spares: workers, the last ones, that wait for the place of a lost one. between: how few and how many there may be,
-    as they join and leave; None: as the session allows.
+    as they join and leave; None: as the session allows. wait_for_driver_s: for how long workers train on without a
+    driver; standby: whether another one waits beside it. replaces: the attempt whose driver is lost, and whose workers
+    come to this one; None: its own are started.
     """
 
     suspect_after_s: float
@@ -42,6 +44,9 @@ class Rules:
     keeper_host: str = ""
     spares: int = 0
     between: WorkerRange | None = None
+    wait_for_driver_s: float = 0.0
+    standby: bool = False
+    replaces: int | None = None
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,9 @@ def happened(event: Event, digest: Digest) -> str:
         return f"step {event.step}: {len(event.data.get('parameters', ()))} parameters more are trained"
     if event.kind == "handed_over":
         return _handed_over(event)
+    if event.kind == "taken_over":
+        who = f"process {clean(event.data.get('pid'))} on {clean(event.data.get('host'))}"
+        return f"{who} drives the run in place of its driver, which was lost"
     if event.kind == "resumed":
         return f"resumed from step {event.data.get('from_step')}"
     return ""

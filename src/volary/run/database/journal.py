@@ -108,6 +108,24 @@ class Journal:
                 raise VolaryError(f"{self._path}: cannot be written: {error.strerror}") from None
         return self.attempt
 
+    def take_over(self, attempt: int) -> None:
+        """Begin a restart attempt that goes on where `attempt` is, whose driver is lost: nothing of it is removed.
+
+        Raises RunError if that is not the newest attempt any more, and VolaryError if it cannot be written.
+        """
+        with self._lock:
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+                if _attempt(self._database) == attempt:
+                    _begin(self._database, attempt + 1)
+                    self.attempt = attempt + 1
+                self._database.execute("COMMIT")
+            except sqlite3.DatabaseError as error:
+                _roll_back(self._database)
+                raise _unwritable(self._path, error) from None
+        if self.attempt != attempt + 1:
+            raise RunError(f"{self._path.parent}: another process was quicker, and drives the run now")
+
     def continue_attempt(self) -> None:
         """Write as part of the newest attempt, which has ended. The caller holds the run's lock."""
         with self._lock:
@@ -263,11 +281,15 @@ def _start_attempt(database: sqlite3.Connection, step: int, kept: KeptContributi
     database.execute(histograms.TAKE_BACK, (kept.of_first,))
     # in this attempt workers may count themselves
     database.execute("DELETE FROM info WHERE key IN ('steps_now', 'counted_from', 'counted_from_step')")
-    # and they have yet to come
-    database.execute("DELETE FROM info WHERE key IN ('pids', 'hosts') OR key LIKE 'doing!_%' ESCAPE '!'")
-    database.execute("INSERT OR REPLACE INTO info VALUES ('life', ?)", (str(attempt),))
+    _begin(database, attempt)
     database.execute("COMMIT")
     return attempt
+
+
+def _begin(database: sqlite3.Connection, attempt: int) -> None:
+    # its workers have yet to come
+    database.execute("DELETE FROM info WHERE key IN ('pids', 'hosts') OR key LIKE 'doing!_%' ESCAPE '!'")
+    database.execute("INSERT OR REPLACE INTO info VALUES ('life', ?)", (str(attempt),))
 
 
 def _roll_back(database: sqlite3.Connection) -> None:

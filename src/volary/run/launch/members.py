@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+CHANGES_EACH = 1 << 20  # numbers of members that the driver of one attempt has
 
 
 @dataclass(frozen=True)
 class GroupMembers:
-    """The ranks that train together, in the order of their places. number: how often that has changed so far."""
+    """The ranks that train together, in the order of their places. number: greater with each change.
+
+    A driver that takes the place of a lost one numbers its members from its attempt's on (`first_number`): whatever the
+    lost one has named, or names if it was only stopped, is older.
+    """
 
     ranks: tuple[int, ...]
     number: int = 0
@@ -29,3 +38,19 @@ class GroupMembers:
     def changed(self, leaving: Collection[int], joining: Sequence[int]) -> GroupMembers:
         """The members after one more change, for which all of these have paused."""
         return GroupMembers((*(rank for rank in self.ranks if rank not in leaving), *joining), self.number + 1)
+
+
+def first_number(attempt: int) -> int:
+    """The number of the first members that the driver of this attempt names, if it takes the place of another one."""
+    return attempt * CHANGES_EACH
+
+
+class TrainingReport(msgspec.Struct, frozen=True):
+    """A worker tells this to a driver that takes the place of a lost one: who trained, and what they were asked to do.
+
+    ranks, number: the members as it last heard of them. requests: as of `Pulse`.
+    """
+
+    ranks: tuple[int, ...]
+    number: int
+    requests: tuple[Any, ...] = ()

@@ -94,6 +94,11 @@ def _fit_own_recovery(strategy: Strategy, *, early_update: bool) -> None:
         )
     if early_update:
         raise SettingError(f"{why} early_update is true, so that updates come after their step; accepted: false")
+    if strategy.wait_for_driver_s:
+        raise SettingError(
+            f"strategy.wait_for_driver_s is {strategy.wait_for_driver_s:g}, and a loop of your own ends with its "
+            "driver; accepted: 0, or a session"
+        )
     if strategy.spares or strategy.between is not None:
         what = "workers is a range" if strategy.between is not None else f"spares is {strategy.spares}"
         raise SettingError(

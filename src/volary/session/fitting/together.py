@@ -84,6 +84,7 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
             f"spares is {strategy.spares}, and with recover=checkpoint nobody takes the place of a lost worker; "
             "accepted: 0, or recover=memory"
         )
+    _fit_without_driver(strategy)
     comes_and_goes = strategy.recover == "memory" or (keeps_versions(strategy) and strategy.consistency.elastic)
     if strategy.between is not None and not comes_and_goes:
         raise SettingError(
@@ -144,6 +145,20 @@ def _of_recovery(strategy: Strategy) -> Iterator[Need]:
     if strategy.backend not in ("auto", "gloo"):
         raise SettingError(f"{why} backend={strategy.backend} waits for a lost worker do not end; accepted: auto, gloo")
     yield Need("recover", "memory", "whole gradient", "exchange.behind=false, or recover=checkpoint")
+
+
+def _fit_without_driver(strategy: Strategy) -> None:
+    """Raise SettingError where no other driver can take the place of a lost one."""
+    if strategy.wait_for_driver_s and strategy.recover != "memory":
+        raise SettingError(
+            f"wait_for_driver_s is {strategy.wait_for_driver_s:g}, and with recover={strategy.recover} workers do not "
+            "meet again under another driver; accepted: 0, or recover=memory"
+        )
+    if strategy.standby and not strategy.wait_for_driver_s:
+        raise SettingError(
+            "standby is true, and wait_for_driver_s is 0, so that workers end with their driver; accepted: false, or "
+            "wait_for_driver_s=60"
+        )
 
 
 def _fit_balance(strategy: Strategy) -> None:
@@ -324,6 +339,11 @@ def _fit_recovery(session: Session) -> None:
         raise SettingError(
             f"strategy.spares is {session.strategy.spares}, and engine {engine} starts as many workers as train; "
             "accepted: 0, or engine=local"
+        )
+    if session.strategy.wait_for_driver_s and engine != "local":
+        raise SettingError(
+            f"strategy.wait_for_driver_s is {session.strategy.wait_for_driver_s:g}, and what engine {engine} has "
+            "started ends with the driver; accepted: 0, or engine=local"
         )
     if any(rule.until.unit != "never" for rule in session.train.freeze):
         raise SettingError(f"{why} train.freeze thaws layers by checkpoints; accepted: until=never, or checkpoint")

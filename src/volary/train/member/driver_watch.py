@@ -1,7 +1,8 @@
 """Detects, in a worker, that the driver no longer answers: a plain state machine, its clock handed in.
 
 A worker that is without a driver finishes its step and saves, if it can. It may take as long as that takes, while it
-makes progress; one that makes none, as the others have gone or its own code hangs, is overdue after some seconds.
+makes progress; one that makes none, as the others have gone or its own code hangs, is overdue after some seconds. If
+another driver may take the place of the lost one, the worker trains on, and is without one only after `wait_s` more.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ MOST_S = 600.0  # for the step, what is due after it, and the checkpoint
 
 
 class DriverWatch:
-    """Silent for `give_up_after_s`, or gone: `lost` says it in words, and stays.
+    """Silent for `give_up_after_s`, or gone: `missing` says it in words, until one answers. After `wait_s` more `lost`
+    says so, and stays.
 
     saves: whether this worker ends with a checkpoint, which takes what disks take.
     """
 
     def __init__(self, give_up_after_s: float, now: float) -> None:
-        self.lost = ""
+        self.missing = self.lost = ""
+        self.wait_s = 0.0
         self.saves = False
         self._give_up_after_s = give_up_after_s
         self._clock = now
-        self._seen_s = self._answered_s = self._moved_s = self._lost_s = 0.0
+        self._seen_s = self._answered_s = self._moved_s = self._missing_s = self._lost_s = 0.0
         self._refused_s: float | None = None
         self._progress = -1
         self._saves_before = 0
@@ -34,7 +37,7 @@ class DriverWatch:
 
     def answered(self) -> None:
         """Note that something has come from the driver."""
-        self._answered_s, self._refused_s = self._seen_s, None
+        self._answered_s, self._refused_s, self.missing = self._seen_s, None, ""
 
     def refused(self) -> None:
         """Note that nothing listens at the driver's address."""
@@ -57,11 +60,15 @@ class DriverWatch:
         if carries and self._seen_s - self._moved_s > LONG_S:
             self._answered_s = min(self._answered_s + passed_s, self._seen_s)
         silent_s = self._seen_s - self._answered_s
-        if self._refused_s is not None and self._seen_s - self._refused_s > REFUSED_S:
-            self.lost = "the driver has ended: nothing listens any more where it did"
-        elif silent_s > self._give_up_after_s:
-            self.lost = f"the driver has not answered for {silent_s:.0f} s: it is stopped, or cut off"
-        if self.lost:
+        if not self.missing:
+            self._missing_s = self._seen_s
+            if self._refused_s is not None and self._seen_s - self._refused_s > REFUSED_S:
+                self.missing = "the driver has ended: nothing listens any more where it did"
+            elif silent_s > self._give_up_after_s:
+                self.missing = f"the driver has not answered for {silent_s:.0f} s: it is stopped, or cut off"
+        if self.missing and self._seen_s - self._missing_s >= self.wait_s:
+            no_other = f"; no other one has come for {self.wait_s:.0f} s" if self.wait_s else ""
+            self.lost = self.missing + no_other
             self._lost_s, self._saves_before = self._seen_s, saves
 
     @property

@@ -186,8 +186,7 @@ def _own_runs(run: RunSettings) -> Iterator[RunDirectory]:
 
 
 def _member(place: Place, directory: RunDirectory, meeting: Meeting) -> Membership:
-    place = replace(place, attempt=meeting.attempt)
-    return Membership.claim(place, directory, meeting.host, meeting.port, meeting.attempt_id)
+    return Membership.claim(replace(place, attempt=meeting.attempt), directory, meeting)
 
 
 def _board(place: Place) -> Any:

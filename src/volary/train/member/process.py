@@ -8,10 +8,12 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost
@@ -29,11 +31,14 @@ from volary.errors import (
 from volary.errors.raised import raised
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
+from volary.run.launch.meeting import Meeting
+from volary.run.launch.members import TrainingReport
 from volary.run.launch.parent import outlive_parent
 from volary.run.log import VERDICT_BELOW
 from volary.run.resuming import resuming
 from volary.run.verdict import Outcome, Verdict
 from volary.sharding.groups import leads
+from volary.train.member.current_driver import CurrentDriver
 from volary.train.member.pulse import Pulse, leave_now
 from volary.train.recording.recorder import Recorder
 from volary.train.recording.usage import UsageSamples
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 15.0
 AGAIN_TIMEOUT_S = 2.0  # of an attempt to have a connection again
+NO_MORE: Mapping[str, Any] = {}
 SEND_TIMEOUT_S = 1.0  # a driver that reads nothing for so long is stopped
 
 
@@ -52,19 +58,20 @@ SEND_TIMEOUT_S = 1.0  # a driver that reads nothing for so long is stopped
 class Membership:
     """A place in a run: who am I, which run is it, and where is its server.
 
-    connection: to the server, beside the data path. give_up_after_s: of silence, until the server's process, the
-    driver, counts as lost. session: the one that this rank was started with, where each rank
-    brings its own; ranks compare them. remote: the run's own directory, if this machine does not see it.
-    begun_with: the run's fact `data_names`, if it is resumed from a checkpoint. over_servers: whether servers keep the
-    run's parameters, as its driver says. joins: this worker has joined a run whose workers keep step.
+    driver: where the server is, whose process is the driver. connection: to it, beside the data path. give_up_after_s:
+    of silence, until the driver counts as lost; wait_for_driver_s: for how long another one may take its place then.
+    session: the one that this rank was started with, where each rank brings its own; ranks compare them. remote: the
+    run's own directory, if this machine does not see it. begun_with: the run's fact `data_names`, if it is resumed from
+    a checkpoint. over_servers: whether servers keep the run's parameters, as its driver says. joins: this worker has
+    joined a run whose workers keep step.
     """
 
     place: Place
     directory: RunDirectory
-    host: str
-    port: int
+    driver: CurrentDriver
     connection: Connection
     give_up_after_s: float
+    wait_for_driver_s: float = 0.0
     session: Session | None = None
     remote: RemoteDirectory | None = None
     begun_with: str = ""
@@ -72,21 +79,21 @@ class Membership:
     joins: bool = False
 
     @property
-    def attempt_id(self) -> str:
-        """The `attempt_id` that the run's server has proved."""
-        return self.connection.attempt_id
+    def meeting(self) -> Meeting:
+        """Where the run meets now: its server's address, and what that proves to be."""
+        return self.driver.meeting
 
     @classmethod
-    def claim(cls, place: Place, directory: RunDirectory, host: str, port: int, attempt_id: str) -> Membership:
-        """Take the place in the run at host:port. Raises VolaryError if nobody is there, or the place is not free."""
-        connection, welcome = _connected(place.rank, directory, host, port, attempt_id, CONNECT_TIMEOUT_S)
+    def claim(cls, place: Place, directory: RunDirectory, meeting: Meeting) -> Membership:
+        """Take a place in the run that meets there. Raises VolaryError if nobody is there, or the place is not free."""
+        connection, welcome = _connected(place.rank, directory, meeting, CONNECT_TIMEOUT_S)
         return cls(
             place=place,
             directory=directory,
-            host=host,
-            port=port,
+            driver=CurrentDriver(meeting),
             connection=connection,
             give_up_after_s=welcome["give_up_after_s"],
+            wait_for_driver_s=welcome.get("wait_for_driver_s", 0.0),
             begun_with=welcome.get("begun_with", ""),
             over_servers=bool(welcome.get("servers")),
             joins=bool(welcome.get("joins")),
@@ -94,20 +101,29 @@ class Membership:
 
     def files(self) -> FileClient:
         """A new connection for files of this rank. Raises VolaryError, OSError."""
-        key, rank = self.directory.key(), self.place.rank
-        return FileClient.open(self.host, self.port, key, self.attempt_id, "worker", rank)
+        key, rank, meeting = self.directory.key(), self.place.rank, self.meeting
+        return FileClient.open(meeting.host, meeting.port, key, meeting.attempt_id, "worker", rank)
 
     def settle(self) -> None:
         """Send what this process has printed to the driver."""
         if self.remote is not None:
             self.remote.settle()
 
-    def connect_again(self) -> tuple[Connection, int]:
-        """A new connection, and the number of the newest beat that the driver has. Raises VolaryError."""
-        attempt_id = self.connection.attempt_id
-        connection, welcome = _connected(
-            self.place.rank, self.directory, self.host, self.port, attempt_id, AGAIN_TIMEOUT_S
-        )
+    @property
+    def has_other_driver(self) -> bool:
+        """Whether a driver has taken the place of the one that this worker knows."""
+        return self.wait_for_driver_s > 0 and self.driver.newer(self.directory) is not None
+
+    def connect_again(self, report: TrainingReport) -> tuple[Connection, int]:
+        """A new connection, and the number of the newest beat that the driver has. Raises VolaryError.
+
+        report: for a driver that has taken the place of the one that was.
+        """
+        newer = self.driver.newer(self.directory) if self.wait_for_driver_s else None
+        more = {} if newer is None else {"trains": msgspec.to_builtins(report)}
+        meeting = newer or self.meeting
+        connection, welcome = _connected(self.place.rank, self.directory, meeting, AGAIN_TIMEOUT_S, more)
+        self.driver.meeting = meeting
         return connection, welcome["acknowledged"]
 
     def outlive_driver(self) -> None:
@@ -136,11 +152,12 @@ class Membership:
 
 
 def _connected(
-    rank: int, directory: RunDirectory, host: str, port: int, attempt_id: str | None, timeout_s: float
+    rank: int, directory: RunDirectory, meeting: Meeting, timeout_s: float, more: Mapping[str, Any] = NO_MORE
 ) -> tuple[Connection, dict[str, Any]]:
-    """A connection over which this process is welcome, and the welcome."""
-    hello = {"rank": rank, "pid": os.getpid(), "host": socket.gethostname()}
-    connection = Connection.open(host, port, directory.key(), "pulse", hello, attempt_id, timeout_s)
+    """A connection over which this process is welcome, and the welcome. more: to say with the hello."""
+    hello = {"rank": rank, "pid": os.getpid(), "host": socket.gethostname(), **more}
+    host, port, key = meeting.host, meeting.port, directory.key()
+    connection = Connection.open(host, port, key, "pulse", hello, meeting.attempt_id, timeout_s)
     connection.send_timeout_s = SEND_TIMEOUT_S
     try:
         answer = connection.receive(timeout_s)
@@ -270,7 +287,7 @@ def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: Ba
     status = error.status if isinstance(error, ProgramEnded) else None
     return Verdict(
         rank=member.place.rank,
-        attempt=member.place.attempt,
+        attempt=member.meeting.attempt,
         outcome=outcome,
         step=recorder.step,
         phase=recorder.phase,

@@ -1,7 +1,8 @@
 """The heartbeat: a thread that tells the driver, beside the data path, that this worker lives and how far it is.
 
 The driver answers each beat. A connection that breaks is made again, and what was not answered is said again. A driver
-that does not answer, or is gone, ends this worker: after its step and a checkpoint where it can, else at once.
+that does not answer, or is gone, ends this worker: after its step and a checkpoint where it can, else at once. If
+another one may take the driver's place, the worker trains on until that one has come, or the time for it is over.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
-from volary.comm.control.errors import ConnectionLost, NobodyThere
+from volary.comm.control.errors import ConnectionLost, KeyRefused, NobodyThere, OtherAttempt
 from volary.comm.groups.moving_bytes import MovingBytes
 from volary.errors import VolaryError
+from volary.run.launch.members import TrainingReport
 from volary.train.member.driver_watch import DriverWatch
 from volary.train.recovery.member_news import MemberNews
 
@@ -47,8 +49,21 @@ class DriverAccess(Protocol):
         """Seconds of silence after which the driver counts as lost."""
         ...
 
-    def connect_again(self) -> tuple[Connection, int]:
-        """A new connection, and the number of the newest beat that the driver has. Raises VolaryError."""
+    @property
+    def wait_for_driver_s(self) -> float:
+        """Seconds after that for which another driver may take its place; 0: none does."""
+        ...
+
+    @property
+    def has_other_driver(self) -> bool:
+        """Whether another driver has taken the place of the one that was connected to."""
+        ...
+
+    def connect_again(self, report: TrainingReport) -> tuple[Connection, int]:
+        """A new connection, and the number of the newest beat that the driver has; report: for another driver.
+
+        Raises VolaryError.
+        """
         ...
 
     def outlive_driver(self) -> None:
@@ -113,7 +128,7 @@ class Pulse:
 
     def can_finish(self, *, saves: bool) -> None:
         """Note that this worker needs no driver for what is left to do. saves: that ends with a checkpoint."""
-        self._driver.saves = saves
+        self._driver.saves, self._driver.wait_s = saves, self._member.wait_for_driver_s
         self._can_finish = True
         self._member.outlive_driver()
 
@@ -151,6 +166,8 @@ class Pulse:
                     self._send()
                 self._listen(until=time.monotonic() + BEAT_S)
             except VolaryError:
+                self._connect_again()
+            if self._driver.missing and self._member.has_other_driver:
                 self._connect_again()
             self._look()
 
@@ -214,15 +231,17 @@ class Pulse:
         self._connection.close()
         while not self._is_over():
             try:
-                connection, newest = self._member.connect_again()
+                connection, newest = self._member.connect_again(self._report())
             except NobodyThere:
                 self._driver.refused()
             except ConnectionLost:
                 pass  # its host does not answer
             except VolaryError as error:  # somebody else's run, or the driver wants nothing of us any more
-                if self._stop_at is None:
-                    self._abandon(str(error))
-                return
+                if not (self._driver.wait_s and isinstance(error, (KeyRefused, OtherAttempt))):
+                    if self._stop_at is None:
+                        self._abandon(str(error))
+                    return
+                self._driver.refused()  # somebody else has the lost one's port
             else:
                 self._driver.answered()
                 self._drop_answered(newest)
@@ -230,6 +249,10 @@ class Pulse:
                     return
             self._look()
             time.sleep(AGAIN_S)
+
+    def _report(self) -> TrainingReport:
+        newest = self.members.newest
+        return TrainingReport(newest.ranks, newest.number, self.requests)
 
     def _sent_again(self, connection: Connection) -> bool:
         with self._sending:
@@ -254,11 +277,13 @@ class Pulse:
             saves=recorder.saves,
             carries=self._carries,
         )
+        self.members.driver_missing = bool(driver.missing)
+        if driver.missing and self._can_finish:
+            self._member.show_alive()
         if not driver.lost or self._stop_at is not None:
             return
         if not self._can_finish:
             self._abandon(driver.lost)
-        self._member.show_alive()
         self.ask_to_end()
         if driver.overdue:
             self._abandon(f"{driver.lost}; the step could not be finished")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,8 @@ MORE_S = 5.0  # beyond the silence after which a worker counts as lost: until al
 class MemberNews:
     """newest: the members as the driver named them last; nobody before it names any.
 
-    bound_s: of the wait for news once the exchange broke. paused: the number of the members that have all paused for
+    bound_s: of the wait for news once the exchange broke, beside the time in which there is no driver: driver_missing.
+    paused: the number of the members that have all paused for
     others to follow, of which this worker is one; None: it has not.
     """
 
@@ -25,6 +27,7 @@ class MemberNews:
         self.newest = GroupMembers(())
         self.bound_s = give_up_after_s + MORE_S
         self.paused: int | None = None
+        self.driver_missing = False
         self._changed = threading.Condition()
         self._interrupt: Callable[[], object] = lambda: None
 
@@ -66,7 +69,12 @@ class MemberNews:
     def after(self, members: GroupMembers, lost: BaseException) -> GroupMembers:
         """Wait for the members that follow. lost: what was seen of the loss, which is raised if nobody names others."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self.newest.number > members.number, self.bound_s):
-                raise lost
+            until = time.monotonic() + self.bound_s
+            while self.newest.number <= members.number:
+                if self.driver_missing:  # whose time to be replaced is bounded as well
+                    until = time.monotonic() + self.bound_s
+                elif time.monotonic() > until:
+                    raise lost
+                self._changed.wait(LOOK_S)
             self.paused = None
             return self.newest

@@ -23,7 +23,6 @@ from volary.comm.transports import ROOM as TRANSPORTS
 from volary.errors import PeerLost, VolaryError
 from volary.exchange.server import COLOCATED
 from volary.run.launch.assignment import Assignment
-from volary.run.launch.meeting import Meeting
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.sharding.groups import LEADER
@@ -70,12 +69,12 @@ def joined(
     Raises PeerLost, and RanksDiffer unless all have the same code.
     """
     place = member.place
-    store = KeyedStore.at(member.host, member.port, member.directory.key(), member.attempt_id, LAST_RESORT_S)
+    store, attempt = _board(member)
     try:
         recorder.starting("meeting the other workers")
         recorder.enter("exchange")
         part = _part(change) or part
-        bulletin = BoardBulletin(store, place.rank, place.world_size, place.attempt, part, recorder.waiting)
+        bulletin = BoardBulletin(store, place.rank, place.world_size, attempt, part, recorder.waiting)
 
         def interrupt() -> None:
             store.close()
@@ -107,12 +106,10 @@ def gathered(
 
     interrupting: as of `joined`. Raises VolaryError.
     """
-    place, key = member.place, member.directory.key()
-    store = KeyedStore.at(member.host, member.port, key, member.attempt_id, LAST_RESORT_S)
+    (store, attempt), place = _board(member), member.place
     with closing(store), interrupting(store.close):
         part = _part(change)
-        bulletin = BoardBulletin(store, place.rank, place.world_size, place.attempt, part, recorder.waiting)
-        return bulletin.share(topic, value)
+        return BoardBulletin(store, place.rank, place.world_size, attempt, part, recorder.waiting).share(topic, value)
 
 
 def facts_of_first(member: Membership, recorder: Recorder, change: int) -> Facts:
@@ -120,13 +117,16 @@ def facts_of_first(member: Membership, recorder: Recorder, change: int) -> Facts
 
     Raises VolaryError.
     """
-    place, key = member.place, member.directory.key()
-    store = KeyedStore.at(member.host, member.port, key, member.attempt_id, LAST_RESORT_S)
+    store, attempt = _board(member)
     with closing(store):
-        bulletin = BoardBulletin(store, place.rank, 1, place.attempt, _part(change), recorder.waiting)
-        code: Facts = bulletin.read("code", LEADER)
-        network: Facts = bulletin.read("shapes", LEADER)
-        return code | network
+        bulletin = BoardBulletin(store, member.place.rank, 1, attempt, _part(change), recorder.waiting)
+        facts: list[Facts] = [bulletin.read(topic, LEADER) for topic in ("code", "shapes")]
+        return facts[0] | facts[1]
+
+
+def _board(member: Membership) -> tuple[KeyedStore, int]:
+    at, key = member.meeting, member.directory.key()
+    return KeyedStore.at(at.host, at.port, key, at.attempt_id, LAST_RESORT_S), at.attempt
 
 
 def _part(change: int) -> str:
@@ -142,8 +142,8 @@ def admitted(
     leaving: whether this worker was asked to go. leads: as of `RosterClient`. Raises PeerLost, and RanksDiffer unless
     all workers are alike.
     """
-    key, plain = member.directory.key(), msgspec.to_builtins(hello)
-    connection = Connection.open(member.host, member.port, key, "roster", plain, member.attempt_id, CONNECT_TIMEOUT_S)
+    key, plain, meets = member.directory.key(), msgspec.to_builtins(hello), member.meeting
+    connection = Connection.open(meets.host, meets.port, key, "roster", plain, meets.attempt_id, CONNECT_TIMEOUT_S)
     with closing(RosterClient(connection, leaving, leads=leads)) as work:
         welcome = work.welcome()
         if welcome is not None:
@@ -157,7 +157,7 @@ def linked(strategy: Strategy, member: Membership, layout: Layout, work: RosterC
     key, hello = member.directory.key(), {"worker": member.place.rank}
 
     def connect(server: int, address: tuple[str, int]) -> Channel:
-        wanted = Credentials(key, member.attempt_id, server, strategy.security)
+        wanted = Credentials(key, member.meeting.attempt_id, server, strategy.security)
         channel: Channel = transport.connect(reachable(address), wanted, hello, CONNECT_TIMEOUT_S)
         return channel
 
@@ -174,8 +174,7 @@ def server_beside(member: Membership, strategy: Strategy) -> Iterator[None]:
     if strategy.exchange.servers != COLOCATED or place.rank >= strategy.workers:
         yield
         return
-    meeting = Meeting(member.host, member.port, place.attempt, member.attempt_id)
-    assignment = Assignment(directory=member.directory.path, meeting=meeting)
+    assignment = Assignment(directory=member.directory.path, meeting=member.meeting)
     if member.remote is not None:
         assignment = replace(member.remote.assignment, job="")
     settings = assignment.variables() | {"VOLARY_SERVER": str(place.rank), "VOLARY_DRIVER": str(os.getpid())}

@@ -109,6 +109,7 @@ class Regrouping:
         else:
             self._recorder.event("spare")
         self._recorder.enter("idle")
+        self._pulse.can_finish(saves=False)
         return self._news.naming(
             self._member.place.rank, lambda: self._pulse.asked_to_end or self._pulse.asked_to_leave
         )

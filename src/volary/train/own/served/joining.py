@@ -101,8 +101,8 @@ def _share_network(
 
     write: it down, with that order.
     """
-    key, folder = member.directory.key(), member.directory.path
-    with closing(KeyedStore.at(member.host, member.port, key, member.attempt_id, LAST_RESORT_S)) as board:
+    key, folder, meets = member.directory.key(), member.directory.path, member.meeting
+    with closing(KeyedStore.at(meets.host, meets.port, key, meets.attempt_id, LAST_RESORT_S)) as board:
         if member.place.leads:
             write(portions.begin())
             board.set(HERE, b"")

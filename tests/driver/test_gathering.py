@@ -1,0 +1,118 @@
+"""Workers of a lost driver come to another one: who trained is known by the newest that any of them heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from volary.driver.attempt.members import TrainingMembers
+from volary.driver.heartbeats import HeartbeatService
+from volary.driver.watching.failure_detector import FailureDetector, Rules
+from volary.errors import RunError
+from volary.run.database.journal import Journal
+from volary.run.directory import RunDirectory
+from volary.run.launch.members import first_number
+
+Come = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def journal() -> Iterator[Journal]:
+    journal = Journal(RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n").database)
+    journal.start_attempt(0)
+    journal.take_over(0)
+    yield journal
+    journal.close()
+
+
+class Replaced:
+    """A driver that takes the place of a lost one, in a run that began with three workers and a spare one."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.watch = FailureDetector(4, Rules(5, 10, 120, spares=1, replaces=0, wait_for_driver_s=60), now=0.0)
+        self.members = TrainingMembers(range(3))
+        self.hub = HeartbeatService(self.watch, journal, lambda *_: (), members=self.members)
+        self.now = 0.0
+
+    def come(self, rank: int, ranks: tuple[int, ...] = (), number: int = 0, requests: Any = ()) -> list[dict[str, Any]]:
+        """A worker comes from the lost driver; what it hears."""
+        trains = {"ranks": ranks, "number": number, "requests": requests}
+        hello = {"rank": rank, "pid": 9, "host": "h", "trains": trains}
+        return [message for _, message in self.hub.opened(10 + rank, hello, self.now) if isinstance(message, dict)]
+
+    def look(self, seconds: float = 0.4) -> dict[int, dict[str, Any]]:
+        """Time passes; what workers hear then, by rank."""
+        told: dict[int, dict[str, Any]] = {}
+        for _ in range(round(seconds / 0.4)):
+            self.now += 0.4
+            for rank in (peer - 10 for peer in self.hub.watch._rank_of):
+                self.watch.workers[rank].last_beat_at = self.watch._watched_s
+            for peer, message in self.hub.tick(self.now):
+                if isinstance(message, dict):
+                    told.setdefault(peer - 10, {}).update(message)
+        return told
+
+
+def test_all_that_trained_meet_again_under_a_number_that_the_lost_driver_never_had(journal):
+    replaced = Replaced(journal)
+    for rank in range(2):
+        assert replaced.come(rank)[0]["wait_for_driver_s"] == 60
+    assert replaced.look() == {} and replaced.hub.gathers
+    replaced.come(2)
+    told = replaced.look()
+    assert told == {rank: {"members": {"ranks": (0, 1, 2), "number": first_number(1)}} for rank in range(3)}
+    assert not replaced.hub.gathers and not replaced.watch.lost
+
+
+def test_the_newest_members_that_any_worker_has_heard_of_count_and_who_was_lost_before_is_not_waited_for(journal):
+    replaced = Replaced(journal)
+    replaced.come(0)  # has not heard yet that rank 1 was lost, and that 3 took its place
+    replaced.come(2, (0, 2, 3), 1)
+    assert replaced.look() == {}
+    replaced.come(3, (0, 2, 3), 1)
+    replaced.look()
+    assert replaced.members.now.ranks == (0, 2, 3)
+    assert replaced.watch.workers.keys() == {0, 2, 3} and not replaced.watch.lost
+
+
+def test_who_trained_and_does_not_come_within_the_bound_is_lost_and_refused_later(journal):
+    replaced = Replaced(journal)
+    replaced.come(0, (0, 1, 5), 4)
+    replaced.come(5, (0, 1, 5), 4)  # that has joined
+    replaced.look(10.8)
+    assert replaced.members.now.ranks == (0, 5)
+    ((lost,),) = [replaced.watch.lost]
+    assert (lost.rank, lost.sentence) == (1, "did not come to the new driver within 10 s")
+    assert "rank 1 was given up" in replaced.come(1, (0, 1, 5), 4)[0]["end"]
+
+
+def test_what_workers_were_asked_before_is_not_asked_anew_and_who_knows_less_of_it_hears_it(journal):
+    replaced, asked = Replaced(journal), [{"type": "checkpoint"}]
+    replaced.come(0)
+    replaced.come(1, requests=asked)
+    replaced.come(2)
+    assert replaced.look()[0]["requests"] == asked
+    told = dict(replaced.hub.ask({"type": "rate", "lr": 0.1}))
+    assert told[10]["requests"] == [*asked, {"type": "rate", "lr": 0.1}]
+
+
+def test_a_worker_of_a_lost_driver_has_no_place_in_a_run_that_was_resumed(journal):
+    watch = FailureDetector(3, Rules(5, 10, 120), now=0.0)
+    hub = HeartbeatService(watch, journal, lambda *_: (), members=TrainingMembers(range(3)))
+    trains = {"ranks": [0, 1], "number": 3}
+    replies = list(hub.opened(1, {"rank": 0, "pid": 9, "host": "h", "trains": trains}, 0.0))
+    assert "there is no place for a rank 0" in replies[0][1]["end"]
+    assert not watch.workers[0].pid
+
+
+def test_of_two_that_take_a_lost_drivers_place_one_does(journal):
+    other = Journal(Path("runs/it/run.sqlite"))
+    with pytest.raises(RunError, match="another process was quicker"):
+        other.take_over(0)
+    other.take_over(1)
+    other.close()
+    journal.note(state="failed")
+    assert journal.replaced
