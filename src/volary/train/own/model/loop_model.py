@@ -1,4 +1,4 @@
-"""A model of a user's own loop: its gradients agree as backward ends, or as late as under the next forward."""
+"""A model of a user's own loop: its gradients agree as backward ends, or its parameters now and then."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.errors import SettingError
-from volary.exchange.gradients.plain_layers import only_looks
 from volary.naming import trained_parameters
 from volary.train.agreement.lent import lent_mean
 from volary.train.coordinator import LearnTask
-from volary.train.own.early.absent_gradient import LOOKED_AT
 from volary.train.own.model.averaging_period import AveragingPeriod
 from volary.train.own.model.distribution import ModelCallbacks, distribute
-from volary.train.own.model.losses import StepLoss, loss_of_backward
+from volary.train.own.model.loop_gradients import LoopGradients
+from volary.train.own.model.losses import StepLoss
 from volary.train.own.model.step_agreement import StepAgreement
 from volary.train.own.parts.loop_passes import LoopPasses, refuse_batch
 
@@ -61,14 +60,10 @@ class LoopModel:
         self.averages: list[ModelAverage] = []
         self._lent = False  # the model has what all replicas are together
         self._closed = False
-        self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
         self._consistency = run.settings.consistency.among(run.settings.partition.mesh(group.size).shares)
         self.period = AveragingPeriod(self._consistency, run.share, lambda: run.recorder.step)
-        self._passed = 0  # backward passes that have not been agreed on
-        self._made = 0  # backward passes since a step
-        self._in_backward = self._agreed = self._in_step = False
-        self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
-        self.left_out = False  # the newest step
+        self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
+        self.gradients = LoopGradients(run, self.agreement, self.period, self.weight, passes, self.loss, summed=summed)
         self.state, self._versions = state, count()
         self._distribute()
 
@@ -100,7 +95,7 @@ class LoopModel:
         """Distribute the model anew if it has changed since. A collective call then. Raises SettingError."""
         if self._group.size == 1 or not (changed := self.contents.changed()):
             return
-        if self._passed:
+        if self.gradients.passed:
             raise SettingError(f"{changed} since the step's first backward; accepted: such changes between two steps")
         if not self._consistency.equal:
             raise SettingError(f"{changed}, and workers' parameters differ; accepted: a model that stays as it is")
@@ -131,13 +126,13 @@ class LoopModel:
         if self._early is not None:
             self._early.bring()
         self.close()
-        self._remove_placeholders()
+        self.gradients.remove_placeholders()
         self._distribute()
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """Scale gradients so that their norm is at most `max_norm`; the norm before, a scalar. Raises SettingError."""
-        if self._passed and not self.period.updates:
-            self._agree()
+        if self.gradients.passed and not self.period.updates:
+            self.gradients.agree()
         if self._early is not None and self._early.updates_on_arrival:
             self._now.held.put_placeholders()
             return self._early.clip(parameters, max_norm, kind)
@@ -153,25 +148,14 @@ class LoopModel:
 
         top_level: no other optimiser has called its step.
         """
-        self._remove_placeholders()
-        self._in_step = True
+        self.gradients.remove_placeholders()
         for average in self.averages:
             average.refuse_applied("optimizer.step()")
-        if self._in_backward:
-            raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
-        if self.period.updates:
-            if top_level:
-                self.period.refuse_second(optimizer)
-            if top_level and not self.period.under_way:
+        if self.period.updates and top_level:
+            self.period.refuse_second(optimizer)
+            if not self.period.under_way:
                 self.strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
-            if self._run.share.empty:
-                torch._foreach_zero_([one.grad for one in self.contents.trained if one.grad is not None])
-        elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
-            # fewer passes than were announced, or none that reached a parameter
-            self._agree()
-        if self.left_out:
-            for parameter in self.contents.trained:
-                parameter.grad = None  # of which torch's optimisers change nothing
+        self.gradients.before_step(optimizer, closing=closing)
         if self.cut is not None:
             self.cut.require_held(optimizer)
             self.cut.uncover()
@@ -182,18 +166,16 @@ class LoopModel:
 
     def after(self, optimizer: Optimizer, *, top_level: bool) -> None:
         """The optimiser has stepped. top_level: no other optimiser has called its step."""
-        self._stepped.add(id(optimizer))
-        self._in_step = False
+        self.gradients.after_step(optimizer)
         if self._group.size > 1 and self._run.settings.replicas_equal and not self.period.updates:
             self.agreement.see(optimizer)
-        self._made = 0
         if self._early is not None:
             self._early.apply()
         if top_level and self.period.updates:
             self.strategy.updated()
             if self.period.end_step():
                 self.end_period()
-        if top_level and not self.period.under_way and not self.left_out:
+        if top_level and not self.period.under_way and not self.gradients.left_out:
             self._take([one for group in optimizer.param_groups for one in group["params"]])
 
     def compare(self, step: int) -> None:
@@ -213,7 +195,7 @@ class LoopModel:
         refuse_batch(inputs, targets)
 
         def on_loss(loss: Tensor) -> None:
-            self.loss.hear(loss.item(), self.weight(), first=not 0 < self._made < self._passes)
+            self.loss.hear(loss.item(), self.weight(), first=self.gradients.first_pass)
 
         recorder = self._run.recorder
         passes = LoopPasses(self.model, inputs, targets, loss_function, recorder, on_loss, self._summed)
@@ -244,7 +226,7 @@ class LoopModel:
         self.period.begin(agreed.step_s)
         if self._run.share.ends_epoch and self._consistency.equal:
             self.settle()
-        self._share_buffers()
+        self.gradients.share_buffers()
 
     def meet(self) -> None:
         """All workers are here: a period of their own updates ends, and all updates are done. A collective call."""
@@ -302,10 +284,11 @@ class LoopModel:
             self._passes,
             self.state,
             self._early_optimizer,
-            ModelCallbacks(self._reached, self._look, self.weight, self.settle, self._why_own),
+            ModelCallbacks(self.gradients.reached, self.gradients.look, self.weight, self.settle, self._why_own),
         )
         self._closed = False
         self.contents, self.strategy, self._early = now.contents, now.strategy, now.early
+        self.gradients.within(now, self._among_replicas)
 
     def _take(self, updated: Sequence[Tensor]) -> None:
         for average in self.averages:
@@ -318,127 +301,3 @@ class LoopModel:
     def _lent_mean(self) -> AbstractContextManager[object]:
         mean_weight = self.period.weight(self.replicas.size)
         return lent_mean(trained_parameters(self.model), mean_weight, self._among_replicas)
-
-    @only_looks
-    def _reached(self, parameter: Tensor) -> None:
-        if not self._in_backward:
-            self._in_backward = True
-            self._run.recorder.enter_step("backward")
-            self._run.begin()
-            if self.cut is not None:
-                self.cut.uncover()
-            self._hear()
-            if self._early is not None and self._early.updates_on_arrival:
-                self._early.begin_pass()
-                if self._agrees_after_pass():
-                    self.agreement.vote(self.strategy, self.loss.part, ahead=True)
-            self._remove_placeholders()
-            self._keep_agreed(parameter)
-            # what follows backward (clipping, a gradient scaler, a log) must see the agreed gradients
-            torch.autograd.Variable._execution_engine.queue_callback(self._passed_backward)
-
-    def _keep_agreed(self, first: Tensor) -> None:
-        exchanged = self._exchanges and not self.period.updates
-        if self._now.held.reached(first, agreed=exchanged and self._made > 0 and not self._passed) and self._summed:
-            raise SettingError(
-                "backward() was called again before optimizer.step(), and gradients of the calls before are summed "
-                'over all workers already; accepted with loss="sum": worker.distribute(..., passes=k) for k calls'
-            )
-
-    def _hear(self) -> None:
-        loss = loss_of_backward()
-        if loss is not None:
-            self.loss.hear(loss.item(), self.weight(), first=not 0 < self._made < self._passes)
-            self.loss.judge(loss, self._run.share.samples)
-
-    def _passed_backward(self) -> None:
-        agrees = self._agrees_after_pass()
-        self._passed, self._made = self._passed + 1, self._made + 1
-        self._in_backward = False
-        if self.period.updates:
-            if self.cut is not None and not self._in_step:
-                self.cut.cover()
-        else:
-            if agrees:
-                self._agree()
-            if self._exchanges and (self.updates_on_arrival or not agrees):
-                self._now.held.put_placeholders()
-        self._run.recorder.enter("forward")
-
-    def _agrees_after_pass(self) -> bool:
-        """Whether gradients agree after the backward pass that is under way.
-
-        With the last batch of an epoch a step may have fewer: they agree then where later ones can still be added.
-        """
-        addable = not self._summed and not self.updates_on_arrival
-        return self._made + 1 >= self._passes or (self._run.share.ends_epoch and addable)
-
-    def _look(self) -> None:
-        """A gradient is used that buckets have: all workers use it here. Raises SettingError."""
-        if self.updates_on_arrival:
-            raise SettingError(LOOKED_AT)
-        if self._passed:
-            self._agree()
-            self._run.recorder.enter("forward")
-
-    @property
-    def _exchanges(self) -> bool:
-        """Whether other workers have samples of their own."""
-        return self.replicas.size > 1
-
-    def _agree(self) -> None:
-        self._remove_placeholders()
-        if self.cut is not None:
-            self.cut.uncover()
-        self.left_out = not self._run.members.step(self._agree_with_others)
-        if self.left_out:
-            self._leave_out()
-        if self.cut is not None and not self._in_step:
-            self.cut.cover()
-
-    def _leave_out(self) -> None:
-        """Nothing comes of the passes since the step before: gradients are zero, and parameters stay as they are."""
-        self.strategy.forget()
-        self.strategy.expect()
-        self._now.held.agreed()
-        for parameter in self.contents.trained:
-            parameter.grad = torch.zeros_like(parameter)
-        self._agreed, self._passed, self._in_backward = True, 0, False
-        self._stepped.clear()
-
-    def _agree_with_others(self) -> None:
-        codec = self._run.settings.codec
-        if not self._run.share.total and codec.at(0) != codec:
-            raise SettingError(
-                "the codec's warm-up counts samples, and the loop does not get its batches from worker.feed; accepted: "
-                "warm_up_samples=0, or worker.feed"
-            )
-        self.agreement.vote(self.strategy, self.loss.part)
-        agreed = self.agreement.hear(self.strategy)
-        self.loss.agree(agreed.loss)
-        self._agreed = True
-        if self._early is not None:
-            self._early.wait()
-        self._stepped.clear()
-        for parameter in self.contents.sparse:
-            if parameter.grad is not None and not parameter.grad.is_sparse:
-                parameter.grad = _of_few_rows(parameter.grad)
-        self._now.held.agreed()
-        self._share_buffers()
-
-    def _remove_placeholders(self) -> None:
-        if cleared := self._now.held.remove_placeholders():
-            self.strategy.drop(cleared)
-
-    def _share_buffers(self) -> None:
-        self._passed, self._in_backward = 0, False
-        if self._exchanges:  # of batch norm, say: any rank may evaluate, and all find the same
-            self.contents.take_buffers(self._among_replicas, rests=self._run.share.rests)
-
-
-def _of_few_rows(gradient: Tensor) -> Tensor:
-    """The same (rows, ...), sparse: without the rows that are all zero. So embeddings have it, and SparseAdam."""
-    rows = gradient.reshape(len(gradient), -1).any(1).nonzero().flatten()
-    return torch.sparse_coo_tensor(
-        rows[None], gradient[rows], gradient.shape, is_coalesced=True, check_invariants=False
-    )

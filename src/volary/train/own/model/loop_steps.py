@@ -63,7 +63,7 @@ class LoopSteps:
         """Models note it, and the lead ends a step of the run. Raises RanksDiffer, Stopped."""
         for model in models:
             model.after(optimizer, top_level=top_level)
-        leads = top_level and self._leads(optimizer) and not any(model.left_out for model in models)
+        leads = top_level and self._leads(optimizer) and not any(model.gradients.left_out for model in models)
         if leads:
             self._end_step(optimizer, models)
         if self._histograms is not None:
