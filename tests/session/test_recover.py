@@ -86,8 +86,10 @@ def test_what_cannot_be_recovered_is_refused_with_what_can(strategy, more, sente
     assert sentence in str(problem.value)
 
 
-def test_a_loop_of_one_s_own_goes_with_it():
-    list(of_own_loop(Strategy(workers=2, recover="memory"), early_update=False))
+@pytest.mark.parametrize("name", ["bsp", "local", "elastic", "gossip"])
+def test_a_loop_of_one_s_own_goes_with_it(name):
+    strategy = made({"consistency": name}).strategy
+    list(of_own_loop(strategy, early_update=False))
 
 
 @pytest.mark.parametrize(
@@ -102,10 +104,6 @@ def test_a_loop_of_one_s_own_goes_with_it():
         ),
         ({"wait_for_driver_s": 60}, False, "a loop of your own ends with its driver; accepted: 0, or a session"),
         ({"workers": 2, "between": WorkerRange(1, 2)}, False, "workers is a range, and nobody can begin in the middle"),
-        *(
-            ({"consistency": one["consistency"]}, False, "updated its parameters before others are missed; accepted:")
-            for one in OWN_STEPS
-        ),
     ],
 )
 def test_what_a_loop_of_one_s_own_cannot_do_again_is_refused(strategy, early_update, sentence):

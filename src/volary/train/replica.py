@@ -117,6 +117,11 @@ class Voting(Replica, Protocol):
         """The state of this replica that no other worker's has, by its name in a checkpoint."""
         return {}
 
+    @property
+    def alike(self) -> Mapping[str, Tensor]:
+        """Values that all replicas have alike beside parameters of their own, by the parameter's name."""
+        return {}
+
     def gathers_anew(self) -> bool:
         """Whether workers gather what others own when they read it; then they gather it anew from now on.
 

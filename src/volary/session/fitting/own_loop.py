@@ -81,12 +81,6 @@ def _fit_own_consistency(strategy: Strategy) -> None:
 def _fit_own_recovery(strategy: Strategy, *, early_update: bool) -> None:
     """Raise SettingError where a step of a loop of one's own cannot be left out and made again."""
     why = "strategy.recover is memory, and"
-    if strategy.consistency.pushes.value != "gradient":
-        name = CONSISTENCY.name_of(type(strategy.consistency))
-        raise SettingError(
-            f"{why} with strategy.consistency={name} the loop of your own has updated its parameters before others are "
-            "missed; accepted: consistency=bsp, recover=checkpoint, or a session"
-        )
     if strategy.posts_shares:
         raise SettingError(
             f"{why} with strategy.partition={PARTITION.name_of(type(strategy.partition))} nobody has a copy of the "

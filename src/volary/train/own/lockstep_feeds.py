@@ -89,5 +89,6 @@ class LockstepFeeds:
         self, data: Any, batch_size: int | None, shuffle: bool | None, order: Callable[[Batches], Batches]
     ) -> SharedData:
         own = self._loop.samples
-        among = Among(own, order if own.count > 1 else None, self._loop.have_batch_norm, self._tellings)
+        alike = order if own.count > 1 or self._members.recovers else None
+        among = Among(own, alike, self._loop.have_batch_norm, self._tellings)
         return shared(data, batch_size, shuffle, among)

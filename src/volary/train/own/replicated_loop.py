@@ -24,6 +24,7 @@ from volary.train.own.model.losses import LossWatch
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.recovering.loop_members import FixedMembers, LoopMembers, refuse_with_recovery
+from volary.train.own.recovering.round_before import RoundBefore
 from volary.train.own.together import called_by_all, sure_call, tellings, total
 from volary.train.saving.saver import GroupSaver
 
@@ -110,6 +111,10 @@ class ReplicatedLoop:
         self._gathered = itertools.count(1)
         for model in self._models:
             model.regroup(group, leaves_out=leaves_out)
+
+    def leave_out(self) -> None:
+        for model in self._models:
+            model.leave_out()
 
     def weight(self, group: Group) -> float:
         return self._share.weight
@@ -290,7 +295,8 @@ class ReplicatedLoop:
         return has_batch_norm(torch.nn.ModuleList(self.models))
 
     def _begin(self, generators: Any = None) -> int:
-        return self._members.begin(generators, self.checkpoints.expected_values, self._optimizers, self._models)
+        named, models = self.checkpoints.expected_values, self._models
+        return self._members.begin(lambda: RoundBefore(generators, named, self._optimizers, models, self._recorder))
 
     def follow(self, generators: Any) -> int:
         if self._first is not None:

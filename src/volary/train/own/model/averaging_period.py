@@ -36,6 +36,15 @@ class AveragingPeriod:
         self._step_s, self._began_s = step_s, time.perf_counter()
         self._steps, self._counted, self._total = 0, 0.0, 0.0  # what counted: of this worker, and of all
 
+    def within(self, consistency: Consistency) -> None:
+        """Go by the rules for another number of workers from now on."""
+        self._consistency = consistency
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget the steps since the last mean."""
+        self.begin(self._step_s)
+
     @property
     def under_way(self) -> bool:
         """Whether workers have made steps of their own since the last mean."""
@@ -91,8 +100,8 @@ class AveragingPeriod:
         """This worker's part of the mean: its share of what all have learnt from in the period."""
         return self._counted / self._total if self._total else 1 / world_size
 
-    def vote(self, *, ending: bool, world_size: int, place: int) -> Vote:
+    def vote(self, *, ending: bool, world_size: int, place: int, requests: int) -> Vote:
         """This worker's vote at the end of the period."""
         weight = self.weight(world_size)
         step_s = (time.perf_counter() - self._began_s) / self._steps
-        return Vote(0.0, True, ending, step_s=step_s, weight=weight, place=place)
+        return Vote(0.0, True, ending, step_s=step_s, weight=weight, place=place, requests=requests)

@@ -68,6 +68,7 @@ class LoopGradients:
         if self._in_backward:
             raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
         if self._period.updates:
+            self.left_out = self._run.members.leaves_out
             if self._run.share.empty:
                 trained = self._now.contents.trained
                 torch._foreach_zero_([one.grad for one in trained if one.grad is not None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import deepcopy
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from volary.train.own.model.loop_gradients import LoopGradients
 from volary.train.own.model.losses import StepLoss
 from volary.train.own.model.step_agreement import StepAgreement
 from volary.train.own.parts.loop_passes import LoopPasses, refuse_batch
+from volary.train.own.recovering.replica_state import ReplicaState
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -60,6 +62,7 @@ class LoopModel:
         self.averages: list[ModelAverage] = []
         self._lent = False  # the model has what all replicas are together
         self._closed = False
+        self._kept: ReplicaState | None = None  # what the next group's begins with
         self._consistency = run.settings.consistency.among(run.settings.partition.mesh(group.size).shares)
         self.period = AveragingPeriod(self._consistency, run.share, lambda: run.recorder.step)
         self.loss = StepLoss(run.recorder if group.size > 1 and not summed else None)
@@ -153,7 +156,8 @@ class LoopModel:
             average.refuse_applied("optimizer.step()")
         if self.period.updates and top_level:
             self.period.refuse_second(optimizer)
-            if not self.period.under_way:
+            self._run.members.hold(optimizer)
+            if not self.period.under_way and not self._run.members.leaves_out:
                 self.strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
         self.gradients.before_step(optimizer, closing=closing)
         if self.cut is not None:
@@ -172,10 +176,10 @@ class LoopModel:
         if self._early is not None:
             self._early.apply()
         if top_level and self.period.updates:
-            self.strategy.updated()
-            if self.period.end_step():
-                self.end_period()
-        if top_level and not self.period.under_way and not self.gradients.left_out:
+            self._end_own_step()
+        if top_level and self.gradients.left_out:
+            self.loss.take()
+        elif top_level and not self.period.under_way:
             self._take([one for group in optimizer.param_groups for one in group["params"]])
 
     def compare(self, step: int) -> None:
@@ -219,20 +223,15 @@ class LoopModel:
                 self._lent = False
 
     def end_period(self) -> None:
-        """All replicas become their mean. A collective call."""
-        self.agreement.vote_on_period(self.strategy, self.period, self.replicas.size)
-        agreed = self.agreement.hear(self.strategy)
-        self.strategy.apply()
-        self.period.begin(agreed.step_s)
-        if self._run.share.ends_epoch and self._consistency.equal:
-            self.settle()
-        self.gradients.share_buffers()
+        """All replicas become their mean, unless a worker is lost, and nothing comes of the period."""
+        self.gradients.left_out = not self._run.members.step(self._meet_in_mean)
 
     def meet(self) -> None:
         """All workers are here: a period of their own updates ends, and all updates are done. A collective call."""
         if self.period.under_way:
             self.end_period()
-            self._take(self.contents.trained)
+            if not self.gradients.left_out:
+                self._take(self.contents.trained)
         self.settle()
 
     def finish(self) -> None:
@@ -245,6 +244,23 @@ class LoopModel:
     def rank_state(self) -> dict[str, Any]:
         """The state that no other worker's replica has, within `consensus`."""
         return {name: one.rank_state() for name, one in self.strategy.own.items()}
+
+    @property
+    def updates(self) -> bool:
+        """Whether workers update the model by themselves."""
+        return self.period.updates
+
+    def replica_state(self) -> ReplicaState:
+        """A copy of what this worker's replica is, where replicas differ."""
+        return ReplicaState.of(self.strategy, self.state)
+
+    def go_on_from(self, state: ReplicaState) -> None:
+        """Let the replica be this in the next group."""
+        self._kept = state
+
+    def leave_out(self) -> None:
+        """Nothing comes of the steps since all workers agreed last."""
+        self.period.begin_anew()
 
     def restore_rank(self, state: Mapping[str, Any]) -> None:
         """Go on from what this worker's replica had, once all have what they have together."""
@@ -263,14 +279,25 @@ class LoopModel:
         """The group is of no use any more; harmless when repeated."""
         if not self._closed:
             self._now.held.remove_placeholders()
+            if self._kept is None and self.updates:
+                self._kept = self.replica_state()
         self.close()
 
     def regroup(self, group: Group, *, leaves_out: bool) -> None:
-        """Go on in another group, whose workers' models are equal. A collective call. leaves_out: of the iteration."""
+        """Go on in another group. A collective call. leaves_out: the round that is under way, or the next one."""
         self._group = self._beside = group
         self.agreement.within(group)
         self._consistency = self._run.settings.consistency.among(group.size)
+        self.period.within(self._consistency)
+        self._versions = count()
+        kept = self._kept
+        if kept is not None:
+            kept.give_alike(self.model)
+            self.state.outer.begin_anew(deepcopy(kept.outer))
         self._distribute()
+        if kept is not None:
+            self.restore_rank(kept.own_of(group.size))
+            self._kept = None
         if leaves_out:
             self.strategy.forget()
 
@@ -289,6 +316,25 @@ class LoopModel:
         self._closed = False
         self.contents, self.strategy, self._early = now.contents, now.strategy, now.early
         self.gradients.within(now, self._among_replicas)
+
+    def _end_own_step(self) -> None:
+        """This worker has updated its own parameters: the mean of all may be due."""
+        if not self.gradients.left_out:
+            self.strategy.updated()
+        due = self.period.end_step()
+        if not self._run.members.own_step():
+            self.gradients.left_out = True
+        elif due:
+            self.end_period()
+
+    def _meet_in_mean(self) -> None:
+        self.agreement.vote_on_period(self.strategy, self.period, self.replicas.size)
+        agreed = self.agreement.hear(self.strategy)
+        self.strategy.apply()
+        self.period.begin(agreed.step_s)
+        if self._run.share.ends_epoch and self._consistency.equal:
+            self.settle()
+        self.gradients.share_buffers()
 
     def _take(self, updated: Sequence[Tensor]) -> None:
         for average in self.averages:

@@ -76,7 +76,7 @@ class LoopSteps:
         if self._count == 2:
             self._second()
         for model in models:
-            if model.agreement.changing:
+            if model.agreement.changing and not model.period.under_way:
                 model.agreement.change()
         if any(model.agreement.ending for model in models):
             raise Stopped("the run was asked to end after this step")

@@ -34,8 +34,8 @@ class StepAgreement:
         self._ahead = False
 
     def within(self, group: Group) -> None:
-        """Others compare their places with this worker's from now on."""
-        self._group = group
+        """Others compare their places with this worker's from now on; what others were asked to do is over."""
+        self._group, self.changing = group, False
 
     def see(self, optimizer: Optimizer) -> None:
         """Remember the optimiser's settings: they must be those of all workers, whose replicas are equal."""
@@ -50,8 +50,9 @@ class StepAgreement:
 
     def vote_on_period(self, strategy: Voting, period: AveragingPeriod, world_size: int) -> None:
         """The same at the end of a period of workers' own updates."""
-        ending = self._run.pulse.asked_to_end
-        strategy.vote(period.vote(ending=ending, world_size=world_size, place=self._counted()))
+        ending, requests = self._run.pulse.asked_to_end, self._run.members.asked
+        vote = period.vote(ending=ending, world_size=world_size, place=self._counted(), requests=requests)
+        strategy.vote(vote)
 
     def hear(self, strategy: Voting) -> Agreed:
         """Return what all workers have voted. Raises RanksDiffer if they are at different places of their loops."""

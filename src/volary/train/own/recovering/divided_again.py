@@ -44,23 +44,23 @@ class DividedAgain:
     def __init__(self, members: LoopMembers, order: EpochOrder, divided: Callable[[], SharedData]) -> None:
         self._members, self._order, self._divided = members, order, divided
         self._number = members.members.number
-        self._iteration = self._given = self._seen = 0  # of the loop, with what was given out and seen before it
+        self._round = self._given = self._seen = 0  # of the loop, with what was given out and seen before it
 
     @property
     def due(self) -> bool:
         """Whether the batches that follow are to be divided anew, or given again."""
         other = self._members.members.number != self._number
-        return not self._members.leaves_out and (other or self._left_out)
+        return self._left_out or (other and not self._members.leaves_out)
 
     @property
     def _left_out(self) -> bool:
         """Whether nothing came of the newest batches."""
-        return 0 < self._iteration == self._members.left_out
+        return 0 < self._round == self._members.left_out
 
-    def note(self, iteration: int, given: int, seen: int) -> None:
-        """A batch is given out in this iteration of the loop. given, seen: batches of the epoch, and samples, before"""
-        if iteration != self._iteration:
-            self._iteration, self._given, self._seen = iteration, given, seen
+    def note(self, round_: int, given: int, seen: int) -> None:
+        """A batch is given out in this round of the loop. given, seen: batches of the epoch, and samples, before"""
+        if round_ != self._round:
+            self._round, self._given, self._seen = round_, given, seen
 
     def place(self, given: int, seen: int) -> tuple[int, int]:
         """The same of what counts, where so much was given out and seen."""
@@ -69,11 +69,12 @@ class DividedAgain:
     def begin_epoch(self, shared: SharedData) -> SharedData:
         """The data of an epoch that begins; `shared`: as it was divided before."""
         self._order.begin()
+        self._round = 0
         return shared if self._members.members.number == self._number else self.again()
 
     def again(self) -> SharedData:
         """The data among the workers that there are now."""
-        self._number, self._iteration = self._members.members.number, 0
+        self._number, self._round = self._members.members.number, 0
         self._order.rewind()
         return self._divided()
 

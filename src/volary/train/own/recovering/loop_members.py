@@ -3,12 +3,13 @@
 All workers make the same steps and calls, one after the other. Each of these ends with a word of all, `_end`: who has
 heard it knows that all others had come so far, whoever is lost after that. So those that are left find out whether the
 one under way counts: it does if one of them has heard the word, or all are at it. Else a call is made again. A step is
-left out on all of them, with the whole iteration of the loop that it is in, also by those that had not begun it.
+left out on all of them, with the whole round of the loop that it is in (see `Rounds`), also by those that had not begun
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from volary.comm.groups.blocking import add_up
 from volary.errors import BadInput, PeerLost, Stopped
 from volary.run.control.requests import ChangeMembers, WorkerRequest
 from volary.run.launch.members import GroupMembers
-from volary.train.own.recovering.step_before import StepBefore
+from volary.train.own.recovering.rounds import Rounds
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.worker.connect import gathered, joined
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
-    from volary.train.own.recovering.step_before import Updated
+    from volary.train.own.recovering.round_before import RoundBefore
     from volary.train.recording.recorder import Recorder
 
 Found = TypeVar("Found")
@@ -47,7 +48,11 @@ class Regrouped(Protocol):
         ...
 
     def regroup(self, group: Group, *, leaves_out: bool) -> None:
-        """Go on in another group. A collective call. leaves_out: an iteration that is under way, or the next one."""
+        """Go on in another group. A collective call. leaves_out: the round that is under way, or the next one."""
+        ...
+
+    def leave_out(self) -> None:
+        """A round is over of which nothing comes."""
         ...
 
 
@@ -75,17 +80,22 @@ class FixedMembers:
         act()
         return True
 
-    def begin(
-        self, generators: Any, named: Sequence[Any], optimizers: Sequence[Optimizer], models: Sequence[Updated]
-    ) -> int:
-        """An iteration may begin here: with a batch, or a backward pass. Returns its number.
+    def begin(self, before: Callable[[], RoundBefore]) -> int:
+        """An iteration may begin here: with a batch, or a backward pass. Returns its round.
 
-        generators, named, optimizers, models: as of `StepBefore.of`.
+        before: makes the state that a round begins with.
         """
         return 0
 
+    def hold(self, optimizer: Optimizer) -> None:
+        """An optimiser is about to update this worker's own parameters."""
+
+    def own_step(self) -> bool:
+        """This worker has updated its own parameters; whether that stands so far. Raises as `step`."""
+        return True
+
     def take_back(self) -> None:
-        """If the iteration before was left out, let the loop's values be as they were before it."""
+        """If the round before was left out, let the loop's values be as they were before it."""
 
     def change(self) -> None:
         """Let others follow those that there are, once all have made a step. Raises Stopped for who leaves."""
@@ -94,8 +104,8 @@ class FixedMembers:
 class LoopMembers:
     """See the head of this file. members: who trains, in the order of the group. loop: what follows them.
 
-    left_out: the newest iteration that was left out; 0: there is none. Iterations are numbered from 1. has_left: this
-    worker was asked to leave, and others go on. equal: workers go on with models that are equal.
+    rounds: of the loop. has_left: this worker was asked to leave, and others go on. equal: workers go on with what they
+    have.
     """
 
     recovers = True
@@ -113,14 +123,10 @@ class LoopMembers:
         self._device, self._backend = device, backend
         self.members = self._trained = GroupMembers(tuple(range(workers)))
         self.loop: Regrouped | None = None
-        self.left_out, self.has_left, self.equal = 0, False, False
+        self.rounds, self.has_left, self.equal = Rounds(), False, False
         self._meeting = ExitStack()
         self._words: Group | None = None  # of all, for nothing but their words
         self._ended = 0  # calls and steps that count
-        self._begun = self._closed = 0  # iterations
-        self._leaves_out = 0  # iterations up to this one are
-        self._before: StepBefore | None = None
-        self._taken_back = True
 
     @contextmanager
     def meet(self, facts: Facts) -> Iterator[Group]:
@@ -134,8 +140,13 @@ class LoopMembers:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the iteration that is under way, or the next one, is left out."""
-        return self._closed < self._leaves_out
+        """Whether the round that is under way, or the next one, is left out."""
+        return self.rounds.leaves_out
+
+    @property
+    def left_out(self) -> int:
+        """The newest round that was left out; 0: there is none."""
+        return self.rounds.left_out
 
     def make(self, act: Callable[[], Found]) -> Found:
         """Make a call that all make; with those that are left if some are lost meanwhile. Raises as `step`."""
@@ -146,27 +157,35 @@ class LoopMembers:
 
     def step(self, act: Callable[[], object]) -> bool:
         """Make a step that all make; whether it counts. Raises what `act` does, and PeerLost if nobody goes on."""
-        if self._begun == self._closed:  # without a batch, or a backward pass
-            self._begun, self._before = self._begun + 1, None
+        self.rounds.begin_without()
         if not self.leaves_out and self._made(act, closes=True):
             return True
-        self._closed += 1
-        self.left_out, self._taken_back = self._closed, False
-        if self._before is not None:
-            self._before.take_back_model()
+        if not self.rounds.under_way:  # it was found to be through as the others met
+            return False
+        self._leave_out()
         return False
 
-    def begin(
-        self, generators: Any, named: Sequence[Any], optimizers: Sequence[Optimizer], models: Sequence[Updated]
-    ) -> int:
-        """An iteration may begin here: with a batch, or a backward pass. Returns its number.
+    def begin(self, before: Callable[[], RoundBefore]) -> int:
+        """An iteration may begin here: with a batch, or a backward pass. Returns its round.
 
-        generators, named, optimizers, models: as of `StepBefore.of`.
+        before: makes the state that a round begins with.
         """
-        if self._begun == self._closed:
-            self.take_back()
-            self._begun, self._before = self._begun + 1, StepBefore.of(generators, named, optimizers, models)
-        return self._begun
+        return self.rounds.begin(before)
+
+    def hold(self, optimizer: Optimizer) -> None:
+        """An optimiser is about to update this worker's own parameters."""
+        self.rounds.hold(optimizer)
+
+    def own_step(self) -> bool:
+        """This worker has updated its own parameters; whether that stands so far. Raises as `step`."""
+        self.rounds.stepped()
+        if self._is_over:
+            self._meet_again(PeerLost("a worker is lost, without which nothing comes of this round"), closes=False)
+        elif self.leaves_out and self.rounds.through:
+            self._leave_out()
+        else:
+            return not self.leaves_out
+        return False
 
     @property
     def asked(self) -> int:
@@ -184,16 +203,14 @@ class LoopMembers:
         self.make(lambda: None)  # nobody ends its connections before all are here
         if self.members.number == number:
             self._pulse.pause(number)
-            self._meet_again(PeerLost("the members of the run change"), closes=False, ready=False)
+            self._meet_again(PeerLost("the members of the run change"), closes=False)
 
     def take_back(self) -> None:
-        """If the iteration before was left out, let the loop's values be as they were before it."""
-        if not self._taken_back and self._before is not None:
-            self._before.take_back()
-        self._taken_back = True
+        """If the round before was left out, let the loop's values be as they were before it."""
+        self.rounds.take_back()
 
     def _made(self, act: Callable[[], Found], *, closes: bool) -> list[Found]:
-        """The value of `act`, alone in a list, if it counts; else an empty list. closes: an iteration."""
+        """The value of `act`, alone in a list, if it counts; else an empty list. closes: a round."""
         done = list[Found]()
         try:
             done.append(act())
@@ -201,12 +218,19 @@ class LoopMembers:
         except Exception as error:
             if not self._is_loss(error):
                 raise
-            return done if self._meet_again(PeerLost(str(error)), closes, ready=bool(done)) else []
+            return done if self._meet_again(PeerLost(str(error)), closes=closes, ready=bool(done)) else []
         self._count(closes)
         return done
 
     def _count(self, closes: bool) -> None:
-        self._ended, self._closed = self._ended + 1, self._closed + closes
+        self._ended += 1
+        if closes:
+            self.rounds.close()
+
+    def _leave_out(self) -> None:
+        assert self.loop is not None, "a loop has begun"
+        self.rounds.leave_out()
+        self.loop.leave_out()
 
     def _end(self) -> None:
         """The word of all that a call or step is done on each."""
@@ -224,8 +248,11 @@ class LoopMembers:
     def _is_over(self) -> bool:
         return self._news.newest.number != self.members.number
 
-    def _meet_again(self, lost: PeerLost, closes: bool, *, ready: bool) -> bool:
-        """Meet with those that are left, until it succeeds; whether what was under way counts."""
+    def _meet_again(self, lost: PeerLost, *, closes: bool, ready: bool = False) -> bool:
+        """Meet with those that are left, until it succeeds; whether what was under way counts.
+
+        closes: that is a round. ready: all that it takes from this worker is done.
+        """
         counts = False
         while True:
             leaving = [rank for request in self._requests for rank in request.leaving]
@@ -243,7 +270,8 @@ class LoopMembers:
                     counts = True
                     self._count(closes)
                 ready = ready and counts
-                self._leaves_out = max(begun for *_, begun in known)
+                self.rounds.leave_out_to(max(tuple(one) for *_, one in known))
+                self.rounds.let_go()
                 if newest:
                     self._follow()
             except Exception as error:
@@ -253,16 +281,16 @@ class LoopMembers:
                 continue
             if not newest:
                 raise PeerLost(f"{lost}, before the first step")
+            if self.rounds.updates and self.leaves_out and self.rounds.through:
+                self._leave_out()
             return counts
 
     def _known(self, *, ready: bool) -> list[Any]:
         """How far each of those is that are left, in their order."""
         assert self.loop is not None, "a loop has begun"
         self.loop.suspend()
-        if self._before is not None and self._begun > self._closed:
-            self._before.take_back_model()
         self._meeting.close()
-        own = [self._ended, ready, max(self._begun, self._leaves_out)]
+        own = [self._ended, ready, self.rounds.position]
         number, interrupting = self.members.number, partial(self._news.interrupting, self.members)
         return gathered(self._placed(), self._recorder, number, "position", own, interrupting)
 

@@ -27,6 +27,8 @@ from volary.train.strategies.contribution import pulls
 from volary.train.strategies.exchanging import Exchanging
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from volary.comm.groups.group import Group
     from volary.exchange.gradients.contributions import PushedPulls
     from volary.exchange.representations._base import Representation
@@ -115,11 +117,14 @@ class ElasticSteps(Exchanging):
     def own(self) -> Mapping[str, RankState]:
         return {PARAMETERS: self}
 
+    @property
+    def alike(self) -> Mapping[str, Tensor]:
+        return {slot.name: slot.parameter for slot in self.contribution.slots}
+
     @contextmanager
     def consensus(self) -> Iterator[None]:
         """Lend the network the centre."""
-        centre = {slot.name: slot.parameter for slot in self.contribution.slots}
-        with lent(self.contribution.pushed.own, centre) as self._own.values:
+        with lent(self.contribution.pushed.own, self.alike) as self._own.values:
             yield
         self._own.values = {}
 

@@ -141,14 +141,14 @@ class FragmentedSteps(Voting):
     def consensus(self) -> Iterator[None]:
         """Lend the network what all workers have; eager, the mean of what each takes that to be."""
         self.settle()
-        with lent(self._trained, self._since()) as self._own.values, self._mean():
+        with lent(self._trained, self.alike) as self._own.values, self._mean():
             yield
         self._own.values = {}
 
     @torch.no_grad()
     def take_back(self, own: Mapping[str, Any]) -> None:
         """Let the network have what all workers have of each fragment."""
-        for name, values in self._since().items():
+        for name, values in self.alike.items():
             self._trained[name].copy_(values)
 
     def rank_state(self) -> dict[str, Any]:
@@ -187,21 +187,21 @@ class FragmentedSteps(Voting):
         """Lend the network the mean of what all workers' have now, where these differ."""
         return lent_mean(self._trained, 1 / self._group.size, self._group) if self._eager else nullcontext()
 
-    def _since(self) -> dict[str, Tensor]:
-        """The values that all workers have, by name."""
+    @property
+    def alike(self) -> Mapping[str, Tensor]:
         return {name: one for fragment in self._fragments for name, one in fragment.since.items()}
 
     def _guesses(self) -> dict[str, Any]:
         """This worker's own estimate of the values that all have, and its outer rule's state."""
         others = {name: one for each in self._fragments if each.guess for name, one in each.guess.state().items()}
-        return {"since": self._since(), "others": others, "outer": self._outer.state()}
+        return {"since": self.alike, "others": others, "outer": self._outer.state()}
 
     @torch.no_grad()
     def _restore_guesses(self) -> None:
         if self._guessed is None:
             return
         self._outer.restore(self._guessed["outer"])
-        for name, one in self._since().items():
+        for name, one in self.alike.items():
             one.copy_(self._guessed["since"][name])
         for fragment in self._fragments:
             if fragment.guess is not None:

@@ -163,6 +163,11 @@ class WorkersOuterRule:
         found = [self._rule.state(number, copied=False) for number in range(len(self._trained))]
         return OptimizerState(part for parts in found for part in parts).plain()
 
+    def begin_anew(self, state: list[Any]) -> None:
+        """Let the rule that is made next go on from a state."""
+        self._rule, self._trained = None, []
+        self.restore(state)
+
     def restore(self, state: list[Any]) -> None:
         self._restored = OptimizerState.from_plain(state)
         self._take_up()
