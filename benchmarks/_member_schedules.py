@@ -12,18 +12,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import psutil
+import torch
 
 from _fault_checks import Traces, result_of
 from _fault_members import Members, newest_step
 from _fault_schedules import Played
+from volary.run.checkpoints import SHARED, Checkpoints, read
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.train.state.state_file import unpacked
 
 WORKERS = 3
 EPOCHS, SAMPLES = 16, 256
@@ -53,20 +57,39 @@ STRATEGIES = {
     "elastic": "consistency: {name: elastic, period: 2}",
     "gossip": "consistency: {name: gossip, period: 2}",
 }
+_LOCAL = {"name": "local", "period": 4}
+OWN_LOOPS: dict[str, dict[str, Any]] = {
+    "own": {},
+    "own-ring": {"exchange": {"name": "allreduce", "route": "ring"}},
+    "own-torch": {"exchange": {"name": "allreduce", "route": "torch"}},
+    "own-topk": {"codec": {"name": "topk", "ratio": 0.1}},
+    "own-local": {"consistency": _LOCAL},
+    "own-diloco": {"consistency": {**_LOCAL, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}}},
+    "own-elastic": {"consistency": {"name": "elastic", "period": 2}},
+    "own-gossip": {"consistency": {"name": "gossip", "period": 2}},
+}  # which nobody joins
 EVENTS = {"join": 30, "leave": 25, "kill": 25, "kill two": 8, "stop": 6, "save": 10, "kill joiner": 6}  # by how often
 
 
-def play(seed: int, below: Path) -> Played:
-    """Play the schedule in a folder of its own below `below`, which stays if a promise was broken."""
+def play(seed: int, below: Path, *, own: bool = False) -> Played:
+    """Play the schedule in a folder of its own below `below`, which stays if a promise was broken.
+
+    own: with loops of one's own in place of sessions.
+    """
     random = Random(seed)
-    name = random.choice(list(STRATEGIES))
+    name = random.choice(list(OWN_LOOPS if own else STRATEGIES))
     played, folder = Played(seed, name), below / f"schedule-{seed}"
     folder.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("_faults_net.py"), folder / "net.py")
-    settings = {"samples": SAMPLES, "epochs": EPOCHS, "workers": WORKERS, "settings": STRATEGIES[name]}
-    (folder / "session.yaml").write_text(SESSION.format(**settings), encoding="utf-8")
+    if own:
+        program = shutil.copy(Path(__file__).with_name("_members_own_loop.py"), folder / "own.py")
+        command = [Path(program).name, repr({"epochs": EPOCHS, "samples": SAMPLES}), repr(OWN_LOOPS[name])]
+    else:
+        shutil.copy(Path(__file__).with_name("_faults_net.py"), folder / "net.py")
+        settings = {"samples": SAMPLES, "epochs": EPOCHS, "workers": WORKERS, "settings": STRATEGIES[name]}
+        (folder / "session.yaml").write_text(SESSION.format(**settings), encoding="utf-8")
+        command = ["-m", "volary", "train", "session.yaml"]
     with Traces(folder) as traces:
-        if _Schedule(folder, traces, played, random).go() == 0:
+        if _Schedule(folder, traces, played, random, command).go() == 0:
             played.broken += traces.left()
     if not played.broken:
         shutil.rmtree(folder)
@@ -74,9 +97,10 @@ def play(seed: int, below: Path) -> Played:
 
 
 class _Schedule:
-    """One run, and the commands beside it."""
+    """One run, which Python's `command` starts, and the commands beside it."""
 
-    def __init__(self, folder: Path, traces: Traces, played: Played, random: Random) -> None:
+    def __init__(self, folder: Path, traces: Traces, played: Played, random: Random, command: Sequence[str]) -> None:
+        self._command = command
         self._folder, self._traces, self._played, self._random = folder, traces, played, random
         self._beside: list[tuple[str, subprocess.Popen[bytes], Path]] = []
         self._stopped: list[psutil.Process] = []
@@ -84,7 +108,7 @@ class _Schedule:
 
     def go(self) -> int | None:
         """Let things happen to the run until it has ended, and look at what it has come to; its exit code."""
-        with self._started("train", "session.yaml") as (run, said):
+        with self._started("run", *self._command) as (run, said):
             moments = sorted(self._random.randint(1, STEPS * 2 // 3) for _ in range(self._random.randint(1, 4)))
             for moment in moments:
                 self._until(run, moment)
@@ -144,11 +168,26 @@ class _Schedule:
             self._break("printed a traceback")
         if code:
             return
-        if (samples := result_of(self._folder).samples) != EPOCHS * SAMPLES:
+        if (samples := self._learnt()) != EPOCHS * SAMPLES:
             self._break(f"learnt from {samples} samples of {EPOCHS * SAMPLES}")
         recorded = self._recorded()
         if recorded > EPOCHS * SAMPLES or (not self._killed and recorded < EPOCHS * SAMPLES):
             self._break(f"recorded {recorded} samples of {EPOCHS * SAMPLES}")  # who is killed has not told its newest
+
+    def _learnt(self) -> int:
+        """The samples of all steps that count, as the last checkpoint has them."""
+        if not self._played.strategy.startswith("own"):
+            return result_of(self._folder).samples
+        directory = RunDirectory(self._folder / "runs" / "it")
+        if self._played.strategy not in ("own-elastic", "own-gossip"):
+            ended = [unpacked(file.read_bytes(), file) for file in directory.results.glob("rank-*.pt")]
+            if any(not torch.equal(value, ended[0][name]) for one in ended for name, value in one.items()):
+                self._break("ended with replicas that differ")
+        checkpoints = Checkpoints(directory.checkpoints)
+        newest = checkpoints.steps()[-1]
+        folder = checkpoints.path(newest)
+        state = unpacked(read(folder, checkpoints.verify(newest), SHARED), folder / SHARED)
+        return int(state["place"]["seen"])
 
     def _recorded(self) -> int:
         with RunReader(RunDirectory(self._folder / "runs" / "it")) as reader:
@@ -172,11 +211,11 @@ class _Schedule:
             time.sleep(LOOK_S)
 
     @contextmanager
-    def _started(self, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-        said = self._folder / f"said-{len(self._beside)}-{command[0]}"
+    def _started(self, name: str, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+        said = self._folder / f"said-{len(self._beside)}-{name}"
         variables = os.environ | self._traces.variables
         with said.open("wb") as file:
-            whole = [sys.executable, "-m", "volary", *command]
+            whole = [sys.executable, *command]
             yield (
                 subprocess.Popen(
                     whole, cwd=self._folder, env=variables, stdout=file, stderr=file, start_new_session=True
@@ -186,7 +225,7 @@ class _Schedule:
 
     def _begin(self, name: str, *command: str) -> None:
         self._tell(name)
-        with self._started(*command) as (process, said):
+        with self._started(command[0], "-m", "volary", *command) as (process, said):
             self._beside.append((name, process, said))
 
     def _tell(self, what: str) -> None:

@@ -2,7 +2,7 @@
 batch gain that follow the speed of workers, and what do members cost that come and go far from each other?
 
     python benchmarks/members.py [--quick] [--only NAME] [--json FILE]
-    python benchmarks/members.py --schedules N [--seed FIRST] [--json FILE]
+    python benchmarks/members.py --schedules N [--own] [--seed FIRST] [--json FILE]
 
 Four workers on this machine train two fully connected layers (137 thousand parameters), 32 samples each, with SGD.
 
@@ -24,7 +24,8 @@ Four workers on this machine train two fully connected layers (137 thousand para
 With `--schedules N` it asks instead: do members that come and go at random break a promise? N runs of 10 strategies
 with `strategy.recover=memory` have workers join, leave, be killed and be stopped at random steps. Looked at is whether
 each ends, with a code that fits; that every sample of every epoch was learnt from once; and that nothing is left, no
-process, shared memory, temporary file or draft. The folder of a schedule that broke a promise stays below
+process, shared memory, temporary file or draft. With `--own` they are of loops of one's own, of 8 strategies, whose
+replicas end equal where the model says so. The folder of a schedule that broke a promise stays below
 `member-schedules`, and the script ends with 1.
 """
 
@@ -68,7 +69,8 @@ def main() -> None:
     """Run the rows that are asked for."""
     options = arguments(__doc__, ["recovery", "recovery-spare", "calm", "balance", "internet"], _own_options)
     if options.more.schedules:
-        rows = [_of_schedules(range(options.more.seed, options.more.seed + options.more.schedules))]
+        seeds = range(options.more.seed, options.more.seed + options.more.schedules)
+        rows = [_of_schedules(seeds, own=options.more.own)]
         report(rows, options.json)
         sys.exit(rows[0].value > 0)
     made = {
@@ -85,13 +87,14 @@ def main() -> None:
 def _own_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedules", type=int, metavar="N", default=0, help="play N random schedules of members")
     parser.add_argument("--seed", type=int, metavar="FIRST", default=0, help="the first of them")
+    parser.add_argument("--own", action="store_true", help="of loops of one's own")
 
 
-def _of_schedules(seeds: range) -> Row:
+def _of_schedules(seeds: range, *, own: bool) -> Row:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, by those below, too
     folder, broken = Path("member-schedules"), 0
     for seed in seeds:
-        played = play(seed, folder)
+        played = play(seed, folder, own=own)
         print(played, flush=True)
         broken += bool(played.broken)
     if not broken:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from volary.session.fitting.needs import CONSISTENCY
 from volary.sharding.samples import SampleShare
 
 EPOCHS, SAMPLES, BATCH = 4, 256, 33
@@ -37,7 +37,7 @@ def rounds_of(period: int) -> list[list[tuple[int, int]]]:
 
 def trained(model: dict[str, Any], workers: int, changes: list[tuple[int, set[int]]]) -> dict[int, dict[str, Any]]:
     """The parameters by rank and name after all rounds. changes: after which step who is there no more."""
-    consistency = CONSISTENCY.load(model["name"])(**{name: one for name, one in model.items() if name in ("period",)})
+    consistency = import_module(f"volary.consistency.{model['name']}").CONSISTENCY(period=model["period"])
     replicas = {rank: network() for rank in range(workers)}
     optimizers = {rank: optimizer_of(one) for rank, one in replicas.items()}
     centre = [nn.Parameter(one.detach().clone()) for one in replicas[0].parameters()]
