@@ -13,9 +13,9 @@ from volary.naming import trained_parameters
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.own.early.early_steps import EarlySteps
 from volary.train.own.early.early_update import EarlyUpdate
+from volary.train.own.gradients.held_gradients import HeldGradients
 from volary.train.own.model.contents import Contents
 from volary.train.own.model.first_forward import choose_with_first_forward
-from volary.train.own.model.held_gradients import HeldGradients
 from volary.train.own.parts.joining import joined
 from volary.train.own.rank_copy import RankCopy
 from volary.train.state.seeds import kept_generators

@@ -14,9 +14,9 @@ from volary.errors import SettingError
 from volary.naming import trained_parameters
 from volary.train.agreement.lent import lent_mean
 from volary.train.coordinator import LearnTask
+from volary.train.own.gradients.loop_gradients import LoopGradients
 from volary.train.own.model.averaging_period import AveragingPeriod
 from volary.train.own.model.distribution import ModelCallbacks, distribute
-from volary.train.own.model.loop_gradients import LoopGradients
 from volary.train.own.model.losses import StepLoss
 from volary.train.own.model.step_agreement import StepAgreement
 from volary.train.own.parts.loop_passes import LoopPasses, refuse_batch

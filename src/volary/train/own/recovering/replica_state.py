@@ -1,4 +1,4 @@
-"""What a worker's replica of a model is besides its parameters, where replicas differ: kept from group to group."""
+"""A worker's replica of a model besides its parameters, where replicas differ: it is kept from group to group."""
 
 from __future__ import annotations
 
