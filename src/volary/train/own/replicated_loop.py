@@ -24,7 +24,6 @@ from volary.train.own.model.losses import LossWatch
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.recovering.loop_members import FixedMembers, LoopMembers, refuse_with_recovery
-from volary.train.own.recovering.round_before import RoundBefore
 from volary.train.own.together import called_by_all, sure_call, tellings, total
 from volary.train.saving.saver import GroupSaver
 
@@ -296,7 +295,7 @@ class ReplicatedLoop:
 
     def _begin(self, generators: Any = None) -> int:
         named, models = self.checkpoints.expected_values, self._models
-        return self._members.begin(lambda: RoundBefore(generators, named, self._optimizers, models, self._recorder))
+        return self._members.begin(generators, named, self._optimizers, models)
 
     def follow(self, generators: Any) -> int:
         if self._first is not None:

@@ -9,7 +9,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from volary.comm.groups.blocking import add_up
 from volary.errors import BadInput, PeerLost, Stopped
 from volary.run.control.requests import ChangeMembers, WorkerRequest
 from volary.run.launch.members import GroupMembers
+from volary.train.own.recovering.round_before import RoundBefore
 from volary.train.own.recovering.rounds import Rounds
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.worker.connect import gathered, joined
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
-    from volary.train.own.recovering.round_before import RoundBefore
+    from volary.train.own.recovering.round_before import Updated
     from volary.train.recording.recorder import Recorder
 
 Found = TypeVar("Found")
@@ -80,10 +81,12 @@ class FixedMembers:
         act()
         return True
 
-    def begin(self, before: Callable[[], RoundBefore]) -> int:
+    def begin(
+        self, generators: Any, named: Sequence[Any], optimizers: Sequence[Optimizer], models: Sequence[Updated]
+    ) -> int:
         """An iteration may begin here: with a batch, or a backward pass. Returns its round.
 
-        before: makes the state that a round begins with.
+        generators, named, optimizers, models: as of `RoundBefore`.
         """
         return 0
 
@@ -165,12 +168,14 @@ class LoopMembers:
         self._leave_out()
         return False
 
-    def begin(self, before: Callable[[], RoundBefore]) -> int:
+    def begin(
+        self, generators: Any, named: Sequence[Any], optimizers: Sequence[Optimizer], models: Sequence[Updated]
+    ) -> int:
         """An iteration may begin here: with a batch, or a backward pass. Returns its round.
 
-        before: makes the state that a round begins with.
+        generators, named, optimizers, models: as of `RoundBefore`.
         """
-        return self.rounds.begin(before)
+        return self.rounds.begin(lambda: RoundBefore(generators, named, optimizers, models, self._recorder))
 
     def hold(self, optimizer: Optimizer) -> None:
         """An optimiser is about to update this worker's own parameters."""

@@ -81,7 +81,7 @@ class Rounds:
             self._before.hold(optimizer)
 
     def close(self) -> None:
-        """The round counts."""
+        """The round that is under way counts."""
         self.closed = self._begun
 
     def leave_out_to(self, position: Position) -> None:
