@@ -86,7 +86,7 @@ class LoopGradients:
 
     @only_looks
     def reached(self, parameter: Tensor) -> None:
-        """A backward pass comes to a parameter."""
+        """A backward pass comes to a parameter, of any shape."""
         if self._in_backward:
             return
         now, early = self._now, self._now.early

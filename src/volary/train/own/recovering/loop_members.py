@@ -3,7 +3,7 @@
 All workers make the same steps and calls, one after the other. Each of these ends with a word of all, `_end`: who has
 heard it knows that all others had come so far, whoever is lost after that. So those that are left find out whether the
 one under way counts: it does if one of them has heard the word, or all are at it. Else a call is made again. A step is
-left out on all of them, with the whole round of the loop that it is in (see `Rounds`), also by those that had not begun
+left out on all of them, with the whole round of the loop that it is in (see `LoopRounds`), also by those that had not begun
 it.
 """
 
@@ -24,7 +24,7 @@ from volary.errors import BadInput, PeerLost, Stopped
 from volary.run.control.requests import ChangeMembers, WorkerRequest
 from volary.run.launch.members import GroupMembers
 from volary.train.own.recovering.round_before import RoundBefore
-from volary.train.own.recovering.rounds import Rounds
+from volary.train.own.recovering.rounds import LoopRounds
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.worker.connect import gathered, joined
 
@@ -126,7 +126,7 @@ class LoopMembers:
         self._device, self._backend = device, backend
         self.members = self._trained = GroupMembers(tuple(range(workers)))
         self.loop: Regrouped | None = None
-        self.rounds, self.has_left, self.equal = Rounds(), False, False
+        self.rounds, self.has_left, self.equal = LoopRounds(), False, False
         self._meeting = ExitStack()
         self._words: Group | None = None  # of all, for nothing but their words
         self._ended = 0  # calls and steps that count

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Position = tuple[int, int]  # a round, and how many of its steps have begun
 
 
-class Rounds:
+class LoopRounds:
     """A round is of the iterations of the loop from one agreement of all workers to the next; they count from 1.
 
     With `consistency: bsp` it is of one step, else of the steps that workers take by themselves between two means.
