@@ -3,8 +3,8 @@
 All workers make the same steps and calls, one after the other. Each of these ends with a word of all, `_end`: who has
 heard it knows that all others had come so far, whoever is lost after that. So those that are left find out whether the
 one under way counts: it does if one of them has heard the word, or all are at it. Else a call is made again. A step is
-left out on all of them, with the whole round of the loop that it is in (see `LoopRounds`), also by those that had not begun
-it.
+left out on all of them, with the whole round of the loop that it is in (see `LoopRounds`), also by those that had not
+begun it.
 """
 
 from __future__ import annotations
