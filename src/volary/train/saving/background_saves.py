@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ class BackgroundSaves:
         self._drafts, self._board, self._recorder, self._ended = drafts, board, recorder, ended
         self._memory = HeldMemory()
         self._touching, self._touched = threading.Thread(), threading.Event()
-        self._begun = 0
+        self._begun, self._copied_s = 0, 0.0
         self._newest: _Save | None = None
 
     def prepare(self, files: Iterator[tuple[str, Savable]]) -> None:
@@ -51,11 +52,14 @@ class BackgroundSaves:
         self.wait()
         self._end_touching()
         self._memory.begin()
+        began = time.thread_time()
         try:
-            return [(name, held(content, self._memory)) for name, content in files]
+            copies = [(name, held(content, self._memory)) for name, content in files]
         except MemoryError:
             self._memory = HeldMemory()
             return None
+        self._copied_s = time.thread_time() - began
+        return copies
 
     def begin(self, step: int, files: list[tuple[str, Content]], metric: float | None) -> None:
         """Begin to write what is held; returns at once. All ranks do so."""
@@ -101,7 +105,8 @@ class BackgroundSaves:
             self._touching.join()
 
     def _carry(self, save: _Save, step: int, files: list[tuple[str, Content]], metric: float | None) -> None:
-        pace = Pace(save.hurry)
+        pace = Pace(save.hurry, self._copied_s)  # the step that waited for the copies is not to share its core, too
+        pace.pause()
         at_pace = [(name, paced(content, pace)) for name, content in files]
         try:
             committing = Committing(self._drafts, save.gather, leads=self._recorder.leads, counting=save.counting)

@@ -18,10 +18,10 @@ PIECE_BYTES = 1 << 20
 
 
 class Pace:
-    """The pace of the thread that makes it. hurry: set by whoever waits for the work."""
+    """The pace of the thread that makes it. hurry: set by whoever waits for the work. worked_s: of a core, before."""
 
-    def __init__(self, hurry: threading.Event) -> None:
-        self._hurry, self._worked_s = hurry, time.thread_time()
+    def __init__(self, hurry: threading.Event, worked_s: float = 0.0) -> None:
+        self._hurry, self._worked_s = hurry, time.thread_time() - worked_s
 
     def pause(self) -> bool:
         """Pause after a piece of work. Returns whether somebody waits for the work."""
