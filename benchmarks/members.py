@@ -12,6 +12,7 @@ Four workers on this machine train two fully connected layers (137 thousand para
 - `recovery-spare`: the same with `strategy.spares=1`: a fifth worker, ready, takes the place of the one that is killed.
 - `calm`: nobody is killed. Measured is the median step of rank 0, with `strategy.recover=memory` and without. 5 pairs
   of runs of 400 steps, --quick two.
+- `calm-sharded`: the same with `strategy.partition=sharded`, where copies of shares are sent in each step.
 - `balance`, `balance-bound`: workers whose forward takes 1 ms for each sample, and one of them 3 ms. Measured are
   samples per second once shares have followed, with `strategy.balance=auto`: against equal shares, and against what
   these speeds come to if nothing but forward took time. 3 pairs, --quick one.
@@ -67,7 +68,8 @@ run: {{name: it}}
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, ["recovery", "recovery-spare", "calm", "balance", "internet"], _own_options)
+    names = ["recovery", "recovery-spare", "calm", "calm-sharded", "balance", "internet"]
+    options = arguments(__doc__, names, _own_options)
     if options.more.schedules:
         seeds = range(options.more.seed, options.more.seed + options.more.schedules)
         rows = [_of_schedules(seeds, own=options.more.own)]
@@ -77,6 +79,7 @@ def main() -> None:
         "recovery": _recovery,
         "recovery-spare": _with_spare,
         "calm": _calm,
+        "calm-sharded": _calm_in_shares,
         "balance": _balance,
         "internet": _internet,
     }
@@ -122,8 +125,17 @@ def _with_spare(options: Options) -> list[Row]:
 
 
 def _calm(options: Options) -> list[Row]:
-    found = paired(lambda: _step_s("memory"), lambda: _step_s("checkpoint"), 2 if options.quick else 5)
-    return [Row("calm", found.ours, "s", "recover=checkpoint", found.theirs, found.ratio, "at most 1.01", "lower")]
+    return [_undisturbed(options, "calm", "at most 1.01")]
+
+
+def _calm_in_shares(options: Options) -> list[Row]:
+    return [_undisturbed(options, "calm-sharded", "for information", "strategy.partition=sharded")]
+
+
+def _undisturbed(options: Options, name: str, wanted: str, *settings: str) -> Row:
+    pairs = 2 if options.quick else 5
+    found = paired(lambda: _step_s("memory", *settings), lambda: _step_s("checkpoint", *settings), pairs)
+    return Row(name, found.ours, "s", "recover=checkpoint", found.theirs, found.ratio, wanted, "lower")
 
 
 def _balance(options: Options) -> list[Row]:
@@ -233,14 +245,14 @@ def _theirs(rank: int) -> float:
     return took
 
 
-def _step_s(recover: str) -> float:
+def _step_s(recover: str, *settings: str) -> float:
     """The median step of rank 0, seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        if _started(folder, STEPS, f"strategy.recover={recover}").wait() != 0:
+        if _started(folder, STEPS, f"strategy.recover={recover}", *settings).wait() != 0:
             raise SystemExit(f"a run with recover={recover} failed")
         with RunReader(RunDirectory(Path(folder, "runs", "it"))) as reader:
             took = [row.step_s for row in reader.steps(after=WARM) if row.rank == 0]
-    print(f"  recover={recover}: {1000 * statistics.median(took):.2f} ms a step", flush=True)
+    print(f"  recover={' '.join([recover, *settings])}: {1000 * statistics.median(took):.2f} ms a step", flush=True)
     return statistics.median(took)
 
 

@@ -69,6 +69,20 @@ def test_workers_that_keep_shares_take_less_by_what_the_optimiser_keeps_of_the_o
     assert check(*words).status == 0
 
 
+def test_copies_of_shares_count_and_what_is_sent_for_them_in_each_step_is_said(check, monkeypatch):
+    words = ["strategy.workers=2", "optimizer=adam", "strategy.partition=sharded", "strategy.recover=memory"]
+    said = check(*words)
+    assert "\n# copies of shares: with each step a worker sends 132 B to another one\n" in said.err  # 11 of 21 values
+    assert "copies of shares: " not in check(*words[:-1]).err
+    own = 2 * 4 * 21 + memory.WORKER_BYTES + 2 * 4 * 10
+    needed = memory.IMPORTED_BYTES + 2 * (own + 4 * 3 * 4 * 10)
+    monkeypatch.setattr(local, "available_bytes", lambda: None)
+    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
+    assert check(*words).status == 2
+    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
+    assert check(*words).status == 0
+
+
 def test_memory_and_time_of_a_step_are_told_beforehand_and_what_helps_where_activations_do_not_fit(check, monkeypatch):
     said = check("data.batch_size=20")
     assert re.search(r"\n# memory: 32 MiB a worker \(.*32 the process\); up to 0 more while a checkpoint", said.err)

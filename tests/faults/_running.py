@@ -221,7 +221,8 @@ def outcome(directory: RunDirectory) -> Outcome:
         losses = {(row.step, row.rank): row.loss for row in reader.steps()}
     checkpoints = Checkpoints(directory.checkpoints)
     newest = checkpoints.verify(checkpoints.steps()[-1])
-    return Outcome(losses, (checkpoints.path(newest.step) / "model.safetensors").read_bytes())
+    weights = sorted(name for name in newest.files if name.startswith("model"))  # of all workers that keep some
+    return Outcome(losses, b"".join((checkpoints.path(newest.step) / name).read_bytes() for name in weights))
 
 
 def descendants(pid: int) -> set[psutil.Process]:

@@ -70,6 +70,35 @@ def test_two_that_hold_no_copies_of_each_other_may_be_lost_at_once_and_then_the_
     assert recovered(run)[-1][1]["workers"] == 1 and last_step(run.directory) == 200
 
 
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("seed", range(3))
+def test_another_one_may_be_lost_while_the_others_meet_again(launch, seed):
+    draw = random.Random(seed)
+    run = launch("train", session(steps=200, workers=4, pace_s=0.01), *sharded(draw.randrange(1, 4)))
+    run.wait_for_step(20)
+    first = draw.randrange(4)
+    run.kill(rank=first)
+    run.wait_until(lambda: events(run.directory, "lost"))
+    time.sleep(draw.uniform(0, 0.5))  # no condition: any moment of the meeting is a case
+    run.kill(rank=(first + 2) % 4)  # neither has the other's copy
+    assert run.ended().status == 0, run.text()
+    assert {one.rank for one in events(run.directory, "lost")} == {first, (first + 2) % 4}
+    assert last_step(run.directory) == 200
+
+
+@pytest.mark.slow  # trains for seconds
+def test_another_driver_takes_over_with_shares_although_a_worker_is_lost_with_the_first_one(launch):
+    waits = "strategy.wait_for_driver_s=120"
+    run = launch("train", session(steps=120, workers=3, pace_s=0.03, route="ring"), *sharded(2), waits)
+    run.wait_for_step(20)
+    run.kill(rank=1)
+    run.process.kill()
+    new = launch("attach", "--drive", "it")
+    ended = new.ended()
+    assert (ended.status, last_step(run.directory)) == (0, 120), new.text()
+    assert recovered(run)[-1][1] == {"workers": 2, "lost": [1], "source": "memory"}
+
+
 @pytest.mark.slow  # waits until a silent worker counts as lost
 @pytest.mark.parametrize("route", ["auto", "ring"])
 def test_a_stopped_worker_s_share_is_had_from_its_copy(launch, route):

@@ -49,12 +49,14 @@ def test_the_largest_batch_leaves_workers_what_does_not_grow_with_it(monkeypatch
     assert largest_batch([memory], workers=2, batch_size=16) is None
 
 
-def memory_of(**strategy):
+def memory_of(frozen=0, **strategy):
     layers = [{"linear": {"outputs": 1000}}, "relu", {"linear": {"outputs": 1000}}]
     session = Session(
         network={"layers": layers}, data={"source": "digits"}, optimizer="adam", strategy={"workers": 4, **strategy}
     )
     module = nn.Sequential(nn.Linear(1000, 1000, bias=False), nn.ReLU(), nn.Linear(1000, 1000, bias=False))
+    for parameter in list(module.parameters())[:frozen]:
+        parameter.requires_grad_(False)
     return worker_memory(session, module)
 
 
@@ -68,6 +70,19 @@ def test_shares_of_workers_take_less_by_level_and_beside_them_the_layer_that_is_
     assert [one.gradients for one in found.values()] == pytest.approx([whole, *[shared + computed] * 2], rel=1e-3)
     assert [one.parameters for one in found.values()] == pytest.approx([whole, whole, shared + computed], rel=1e-3)
     assert found[3].copy == pytest.approx(3 * shared, rel=1e-3)
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_copies_of_shares_are_of_what_is_trained_and_one_of_the_four_is_sent_in_each_step(level):
+    partition = {"name": "sharded", "level": level}
+    copied = memory_of(partition=partition, recover="memory")
+    share = 3 * 2 * VALUE * 10**6 / 4  # Adam's two moments beside each value
+    assert copied.copied == pytest.approx(share, rel=1e-3)
+    assert copied.total - memory_of(partition=partition).total == copied.shares == 4 * copied.copied
+    half = memory_of(partition=partition, recover="memory", frozen=1)
+    assert half.copied == pytest.approx(share / 2, rel=1e-3)
+    for none in (memory_of(recover="memory"), memory_of(partition=partition, recover="memory", workers=1)):
+        assert (none.copied, none.shares) == (0, 0)
 
 
 def test_advice_is_of_what_takes_most():

@@ -81,10 +81,12 @@ def _keep_memory(session: Session, figures: Summary) -> None:
 
 def _limits(figures: Summary) -> Iterator[str]:
     """Say in sentences how much memory and time a step takes."""
-    from volary.monitor.wording import duration, number
+    from volary.monitor.wording import duration, number, size
 
     if figures.memory is not None:
         yield f"memory: {figures.memory}"
+        if copied := figures.memory.copied:
+            yield f"copies of shares: with each step a worker sends {size(copied)} to another one"
     if figures.largest_batch:
         yield f"batches: up to about {figures.largest_batch:,} samples fit into the memory that is available"
     if figures.step_s is not None:

@@ -199,7 +199,8 @@ def _memory(session: Session, module: nn.Module, device: torch.device, workers_h
     if device.type != "cpu":
         return []
     parameters, memory = list(module.parameters()), worker_memory.worker_memory(session, module)
-    each, once = memory.gradients + memory.optimizer + memory.codec, 0  # gradients live once, in their buckets
+    # gradients live once, in their buckets
+    each, once = memory.gradients + memory.optimizer + memory.shares + memory.codec, 0
     if not started:
         each, once = each + memory.process + memory.parameters, IMPORTED_BYTES
     needed = once + workers_here * each + memory.servers

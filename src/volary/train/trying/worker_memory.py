@@ -45,6 +45,11 @@ class WorkerMemory:
         return self.process + kept + self.codec + (self.activations or 0)
 
     @property
+    def copied(self) -> int:
+        """Bytes that a worker sends in each step for copies of shares."""
+        return self.shares // COPIES
+
+    @property
     def advice(self) -> str:
         """The settings that make the largest part smaller."""
         parts = {
@@ -101,7 +106,7 @@ def memory_of(session: Session, module: nn.Module, part: Part) -> WorkerMemory:
         codec=CODEC_BYTES + trained * any(codec.feedback for codec in codecs.values()) if codecs else 0,
         copy=0 if served else (round(held * mine) if scattered else held) + kept,
         servers=strategy.exchange.replicas * (held + kept) if served else 0,
-        shares=COPIES * (round(held * mine) + kept) if strategy.posts_shares and strategy.workers > 1 else 0,
+        shares=COPIES * (round(trained * mine) + kept) if strategy.posts_shares and strategy.workers > 1 else 0,
     )
 
 
