@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from faults._running import VOLARY, events, running, session
+from faults.test_recovered import LOCAL, MEMORY
 from monitor._made_runs import journal, new_run, rows, started
 from page._asking import Server, served
 from page.test_in_the_browser import card
@@ -56,9 +57,18 @@ def test_nobody_leaves_a_run_that_nobody_runs(server):
 
 
 @pytest.mark.slow  # a run, and a browser
-def test_workers_leave_and_are_expelled_in_the_browser_and_the_last_one_stays(page):
-    text = session(workers=3, pace_s=0.05)
-    with running(*VOLARY, "train", text, "strategy.recover=memory") as run:
+@pytest.mark.parametrize(
+    ("strategy", "more"),
+    [
+        ({}, [MEMORY]),
+        ({"consistency": LOCAL}, [MEMORY]),
+        ({"consistency": "{name: gossip, period: 2}"}, [MEMORY]),
+        ({"consistency": "async", "exchange": "server"}, []),
+    ],
+    ids=["bsp", "local", "gossip", "async over servers"],
+)
+def test_workers_leave_and_are_expelled_in_the_browser_and_the_last_one_stays(page, strategy, more):
+    with running(*VOLARY, "train", session(workers=3, pace_s=0.05, **strategy), *more) as run:
         run.wait_for_step(5)
         with served(Path("runs")) as server:
             page.goto(server.link + "#/run/it")
