@@ -40,7 +40,7 @@ def data():
     return TensorDataset(torch.randn(256, 16, generator=draws).double(), torch.randint(4, (256,), generator=draws))
 
 
-def train(worker, deaths=(), pace_s=0.0, passes=1, saves=False):
+def train(worker, deaths=(), pace_s=0.0, passes=1, saves=False, looks=False, early=()):
     torch.manual_seed(1)
     layers = [torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)]
     model = torch.nn.Sequential(*layers).double()
@@ -50,11 +50,18 @@ def train(worker, deaths=(), pace_s=0.0, passes=1, saves=False):
     average = worker.average(model, 0.9)
     worker.restore(model=model, optimizer=optimizer, schedule=schedule, average=average)
     feed, began_as = worker.feed(data(), batch_size=33), worker.rank
-    iterations, means = 0, []
+    iterations, passed, means = 0, 0, []
 
     def dies(where):
         if [began_as, iterations, where] in [list(one) for one in deaths]:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def step():
+        dies("backward")
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        dies("step")
 
     def measured(batch):
         dies("evaluate")
@@ -62,18 +69,20 @@ def train(worker, deaths=(), pace_s=0.0, passes=1, saves=False):
 
     for _ in worker.epochs(EPOCHS):
         for inputs, targets in feed:
+            if iterations in early:
+                step()
+                passed = 0
             time.sleep(pace_s)
             dies("forward")
             loss = torch.nn.functional.cross_entropy(model(inputs), targets)
             (loss / passes).backward()
-            iterations += 1
-            if iterations % passes:
+            if looks:
+                model[0].weight.grad.norm()
+            iterations, passed = iterations + 1, passed + 1
+            if passed < passes:
                 continue
-            dies("backward")
-            optimizer.step()
-            optimizer.zero_grad()
-            schedule.step()
-            dies("step")
+            step()
+            passed = 0
             if iterations % 5 == 0:
                 dies("call")
                 means.append(worker.mean(loss))
@@ -188,6 +197,29 @@ def test_two_may_be_killed_at_once_and_a_third_later_and_the_last_one_trains_alo
         assert run.ended().status == 0, run.text()
         assert {one.rank for one in events(run.directory, "lost")} == {0, 1, 3}
         assert_as_alone(run, expected, left=1, passes=passes)
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize(
+    ("passes", "looks", "deaths", "early"),
+    [
+        (3, False, [[1, 8, "forward"]], [8]),  # the step of batches 7 and 8 of the epoch before, and this one
+        (3, False, [[0, 8, "forward"]], [8]),
+        (3, False, [[0, 16, "forward"]], [16]),  # of batch 8, and of two of this epoch
+        (3, False, [[2, 17, "forward"]], [16]),
+        (3, False, [[0, 8, "epoch"]], []),  # with a call of all workers between the two
+        (3, False, [[1, 10, "forward"]], []),  # within an epoch
+        (3, False, [[2, 8, "forward"], [0, 17, "forward"]], [8, 16]),
+        (6, False, [[1, 9, "forward"]], [8]),
+        (2, True, [[0, 11, "forward"]], [11]),  # gradients that agree before the step as they are looked at
+    ],
+)
+def test_a_step_that_had_begun_before_what_is_left_out_is_made_of_what_had_agreed(passes, looks, deaths, early):
+    expected = alone(passes=passes, looks=looks, early=early)
+    with started(4, {"passes": passes, "looks": looks, "deaths": deaths}) as run:
+        assert run.ended().status == 0, run.text()
+        assert sorted(one.rank for one in events(run.directory, "lost")) == sorted(rank for rank, *_ in deaths)
+        assert_as_alone(run, expected, left=4 - len(deaths), passes=passes)
 
 
 @pytest.mark.slow  # trains for seconds

@@ -9,6 +9,7 @@ import torch
 from volary.errors import SettingError
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.train.own.early.absent_gradient import LOOKED_AT
+from volary.train.own.gradients.carried_gradients import CarriedGradients
 from volary.train.own.model.losses import StepLoss, loss_of_backward
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class LoopGradients:
         self._in_backward = self._agreed = self._in_step = False
         self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
         self.left_out = False
+        self._carried: CarriedGradients | None = None  # into a round that may be left out
         self._now: Distribution
         self._beside: Group
 
@@ -81,6 +83,9 @@ class LoopGradients:
 
     def after_step(self, optimizer: Optimizer) -> None:
         """The optimiser has stepped by them."""
+        if self._carried is not None:
+            self._run.members.stand()
+            self._carried = None
         self._stepped.add(id(optimizer))
         self._in_step, self._made = False, 0
 
@@ -122,6 +127,8 @@ class LoopGradients:
         self.left_out = not self._run.members.step(self._agree_with_others)
         if self.left_out:
             self._leave_out()
+        elif self._run.members.recovers and not (self._in_step or self.first_pass):
+            self._carried = CarriedGradients(self._now.contents.trained, self.loss)
         if cut is not None and not self._in_step:
             cut.cover()
 
@@ -146,6 +153,8 @@ class LoopGradients:
         return self._now.early is not None and self._now.early.updates_on_arrival
 
     def _keep_agreed(self, first: Tensor) -> None:
+        if self._carried is not None and not self.passed and self._carried.changed(first):
+            self._carried = None
         exchanged = self._exchanges and not self._period.updates
         if self._now.held.reached(first, agreed=exchanged and self._made > 0 and not self.passed) and self._summed:
             raise SettingError(
@@ -182,12 +191,19 @@ class LoopGradients:
         return self._made + 1 >= self._passes or (self._run.share.ends_epoch and addable)
 
     def _leave_out(self) -> None:
-        """Nothing comes of the passes since the step before: gradients are zero, and parameters stay as they are."""
+        """Nothing comes of the passes since gradients agreed last: they are what they were then, of the same step.
+
+        If there was no such pass, gradients are zero, and parameters stay as they are.
+        """
         self._now.strategy.forget()
         self._now.strategy.expect()
         self._now.held.agreed()
-        for parameter in self._now.contents.trained:
-            parameter.grad = torch.zeros_like(parameter)
+        if self._carried is not None:
+            self._carried.bring()
+            self.left_out = False
+        else:
+            for parameter in self._now.contents.trained:
+                parameter.grad = torch.zeros_like(parameter)
         self._agreed, self.passed, self._in_backward = True, 0, False
         self._stepped.clear()
 

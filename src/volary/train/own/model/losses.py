@@ -57,6 +57,15 @@ class StepLoss:
         """This worker's loss of the step, so far."""
         return self._own
 
+    @property
+    def state(self) -> tuple[float, float, float]:
+        """What has been heard of the step, and agreed on."""
+        return self.part, self._own, self._agreed
+
+    def go_on_from(self, state: tuple[float, float, float]) -> None:
+        """Take back what was heard since then."""
+        self.part, self._own, self._agreed = state
+
     def take(self) -> float:
         """Return the ended step's loss, and begin anew: all workers' loss, or this worker's if they agreed on none."""
         own, agreed = self._own, self._agreed

@@ -100,6 +100,9 @@ class FixedMembers:
     def take_back(self) -> None:
         """If the round before was left out, let the loop's values be as they were before it."""
 
+    def stand(self) -> None:
+        """A step is made of what was agreed on before the newest round, whatever comes of that."""
+
     def change(self) -> None:
         """Let others follow those that there are, once all have made a step. Raises Stopped for who leaves."""
 
@@ -214,6 +217,10 @@ class LoopMembers:
         """If the round before was left out, let the loop's values be as they were before it."""
         self.rounds.take_back()
 
+    def stand(self) -> None:
+        """A step is made of what was agreed on before the newest round, whatever comes of that."""
+        self.rounds.stand()
+
     def _made(self, act: Callable[[], Found], *, closes: bool) -> list[Found]:
         """The value of `act`, alone in a list, if it counts; else an empty list. closes: a round."""
         done = list[Found]()
@@ -285,7 +292,7 @@ class LoopMembers:
                 lost = PeerLost(str(error))
                 continue
             if not newest:
-                raise PeerLost(f"{lost}, before the first step")
+                raise PeerLost(f"{lost}, before all workers had ended a first step, round or call")
             if self.rounds.updates and self.leaves_out and self.rounds.through:
                 self._leave_out()
             return counts

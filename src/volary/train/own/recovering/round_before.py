@@ -110,6 +110,10 @@ class RoundBefore:
         for model, state in self._replicas:
             model.go_on_from(state)
 
+    def stand(self) -> None:
+        """Let schedules and learning rates be what the loop makes them."""
+        self._values, self._settings = [], []
+
     def take_back(self) -> None:
         """Let all else be as it was: what the loop has done meanwhile with schedules and random generators."""
         for one, state in self._values:

@@ -108,6 +108,11 @@ class LoopRounds:
             self._before.take_back()
         self._taken_back = True
 
+    def stand(self) -> None:
+        """A step is made of what was agreed on before the newest round, if that was left out: its schedules stand."""
+        if not self._taken_back and self._before is not None:
+            self._before.stand()
+
     def _open(self, before: RoundBefore | None) -> None:
         self._begun, self._steps, self._made, self._before = self._begun + 1, 1, 0, before
         self._ends = {number: steps for number, steps in self._ends.items() if number >= self._begun}
