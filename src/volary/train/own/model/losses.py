@@ -59,7 +59,7 @@ class StepLoss:
 
     @property
     def state(self) -> tuple[float, float, float]:
-        """What has been heard of the step, and agreed on."""
+        """Losses of the step that were heard, and agreed on, so far."""
         return self.part, self._own, self._agreed
 
     def go_on_from(self, state: tuple[float, float, float]) -> None:
