@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+from pathlib import Path
 
 import psutil
 import pytest
@@ -34,7 +35,8 @@ def steps_of(directory, rank):
 
 
 def test_another_driver_takes_the_place_of_a_killed_one_and_drives_the_run_to_its_end(launch):
-    run = launch("train", session(steps=80, pace_s=0.03), *WAITS)
+    # they wait in step 60 for a driver, however quick this machine is
+    run = launch("train", session(steps=80, pace_s=0.03, fault="loop until told", at=60, ranks=[0, 1]), *WAITS)
     run.wait_for_step(20)
     refused = launch("attach", "--drive", "it").ended()
     assert refused.status == 2
@@ -42,6 +44,8 @@ def test_another_driver_takes_the_place_of_a_killed_one_and_drives_the_run_to_it
     workers = workers_of(run)
     run.process.kill()
     new = launch("attach", "--drive", "it")
+    new.wait_until(lambda: events(run.directory, "taken_over"))
+    Path("go-on").touch()
     new.wait_until(lambda: recovered(run))
     assert [run.pid(rank) for rank in (0, 1)] == [one.pid for one in workers]
     assert all(lives(worker) for worker in workers)
