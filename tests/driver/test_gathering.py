@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,16 @@ def test_a_worker_of_a_lost_driver_has_no_place_in_a_run_that_was_resumed(journa
     replies = list(hub.opened(1, {"rank": 0, "pid": 9, "host": "h", "trains": trains}, 0.0))
     assert "there is no place for a rank 0" in replies[0][1]["end"]
     assert not watch.workers[0].pid
+
+
+@pytest.mark.slow  # as long as a write waits for another one
+def test_a_driver_that_was_stopped_in_a_write_is_to_be_ended_first(journal):
+    with closing(sqlite3.connect("runs/it/run.sqlite", isolation_level=None)) as stopped:
+        stopped.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RunError, match=r"run\.sqlite is locked: a process was stopped in the middle of a write"):
+            journal.take_over(1)
+    journal.take_over(1)
+    assert journal.attempt == 2
 
 
 def test_of_two_that_take_a_lost_drivers_place_one_does(journal):

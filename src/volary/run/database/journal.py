@@ -122,6 +122,11 @@ class Journal:
                 self._database.execute("COMMIT")
             except sqlite3.DatabaseError as error:
                 _roll_back(self._database)
+                if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                    raise RunError(
+                        f"{self._path} is locked: a process was stopped in the middle of a write, perhaps the driver "
+                        "that is lost; end that process (kill -9), and repeat this command"
+                    ) from None
                 raise _unwritable(self._path, error) from None
         if self.attempt != attempt + 1:
             raise RunError(f"{self._path.parent}: another process was quicker, and drives the run now")
