@@ -34,9 +34,15 @@ def steps_of(directory, rank):
         return [row.step for row in reader.steps(rank=rank)]
 
 
-def test_another_driver_takes_the_place_of_a_killed_one_and_drives_the_run_to_its_end(launch):
+@pytest.mark.parametrize("partition", ["data", pytest.param("sharded", marks=pytest.mark.slow)])
+def test_another_driver_takes_the_place_of_a_killed_one_and_drives_the_run_to_its_end(launch, partition):
     # they wait in step 60 for a driver, however quick this machine is
-    run = launch("train", session(steps=80, pace_s=0.03, fault="loop until told", at=60, ranks=[0, 1]), *WAITS)
+    run = launch(
+        "train",
+        session(steps=80, pace_s=0.03, fault="loop until told", at=60, ranks=[0, 1]),
+        *WAITS,
+        f"strategy.partition={partition}",
+    )
     run.wait_for_step(20)
     refused = launch("attach", "--drive", "it").ended()
     assert refused.status == 2
