@@ -67,6 +67,7 @@ def test_all_that_trained_meet_again_under_a_number_that_the_lost_driver_never_h
     told = replaced.look()
     assert told == {rank: {"members": {"ranks": (0, 1, 2), "number": first_number(1)}} for rank in range(3)}
     assert not replaced.hub.gathers and not replaced.watch.lost
+    assert first_number(2) - 1_000_000 > first_number(1) > 1_000_000  # more than members ever change under one driver
 
 
 def test_the_newest_members_that_any_worker_has_heard_of_count_and_who_was_lost_before_is_not_waited_for(journal):
