@@ -20,9 +20,9 @@ from volary.comm.groups import group
 from volary.errors import NotSaved, RunError
 from volary.run.checkpoints import MANIFEST, ROSTER, SHARED, Checkpoints, _seal, digest
 from volary.train.loop import train
+from volary.train.saving import saver
 from volary.train.state.optimizer_state import OPTIMIZER, optimizer_file
 from volary.train.state.weights import WEIGHTS
-from volary.train.worker import saver
 
 
 class Full(Quick):
