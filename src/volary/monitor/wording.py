@@ -152,7 +152,7 @@ def membership(event: Event) -> str:
         return f"rank {event.rank} is ready to take the place of a lost worker"
     if event.kind == "recovered":
         workers, where = event.data.get("workers"), clean(event.data.get("source", "?"))
-        source = "what these have in memory" if where == "memory" else "the newest checkpoint"
+        source = {"memory": "what these have in memory", "start": "step 0"}.get(where, "the newest checkpoint")
         spares = [f"rank {clean(rank)}" for rank in event.data.get("spares", ())]
         among = f", {' and '.join(spares)} among them as a spare" if spares else ""
         if joined := [f"rank {clean(rank)}" for rank in event.data.get("joined", ())]:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from volary.run.launch.members import GroupMembers
 
 NOTHING = [-1, False]  # the newness of nothing
-SPARE = [-2, False]  # of what a worker has that has not trained: others go by theirs
+SPARE = [-2, False]  # of what a worker has that has not trained, or is to get the state of others: they go by theirs
 Gather = Callable[[Any], list[Any]]
 
 
 @dataclass(frozen=True)
 class AgreedStart:
     """members: first one that has what all go on from. kept: what this worker has to go on from that; None: nobody has
-    finished a step. again: what it still has if the group breaks before all go on.
+    finished a step, or has it any more. again: what it still has if the group breaks before all go on.
     """
 
     members: GroupMembers
@@ -32,7 +32,8 @@ def from_newest(members: GroupMembers, rank: int, own: KeptState | None, gather:
     """Agree on the newest state, which its first owner sends to all. own: what `rank` has kept. gather: a collective
     call. spare: it has not trained, and others have.
     """
-    newness = SPARE if spare else NOTHING if own is None else list(own.newness)
+    replaced = own is not None and not own.alike
+    newness = SPARE if spare or replaced else NOTHING if own is None else list(own.newness)
     everyone = gather(newness)
     newest = max(everyone)
     members = members.led_by(members.ranks[everyone.index(newest)])
@@ -40,8 +41,9 @@ def from_newest(members: GroupMembers, rank: int, own: KeptState | None, gather:
         return AgreedStart(members, None, None)
     kept = (KeptState.nothing() if own is None else own).among(members.ranks)
     kept = kept if rank == members.ranks[0] else replace(kept, alike={})  # that of the first is sent to all
-    # the newer state comes over an older one: should that break, it is neither
-    return AgreedStart(members, kept, own if newness in (newest, SPARE) else None)
+    # the newer state comes over an older one: should that break, it is neither, but for what is this worker's alone
+    again = own if own is None or newness == newest else replace(own, alike={})
+    return AgreedStart(members, kept, again)
 
 
 def from_common_point(members: GroupMembers, own: KeptState | None, gather: Gather) -> AgreedStart:

@@ -117,7 +117,7 @@ class _Watch:
             **model.facts(),
         )
         if self.it.members.number:
-            source = "memory" if resumed is None else "checkpoint"
+            source = "checkpoint" if resumed is not None else "memory" if self.recorder.step else "start"
             spares = {"spares": self.it.spares} if self.it.spares else {}
             residuals = {"residuals": True} if source == "memory" and self.it.session.strategy.codec.feedback else {}
             lost, workers = self.it.lost, len(self.it.members.ranks)

@@ -138,6 +138,8 @@ class Regrouping:
         now = [f"strategy.workers={len(members.ranks)}", "strategy.between=null"]  # whoever is lost, the others go on
         session = Session.read(placed.directory.session, now)
         self._recorder.place = placed.place.rank
+        if start.kept is None:  # its newest checkpoint says how far it was, if there is one
+            self._recorder.go_on_from(0)
         return self._made(placed, session, members, before, interrupting, start.kept)
 
     def _placed(self, members: GroupMembers, rank: int) -> Membership:
