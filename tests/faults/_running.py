@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -124,6 +125,13 @@ class Run:
         """Send a signal to a worker; the time of it."""
         os.kill(self.pid(rank), number)
         return time.monotonic()
+
+    def kill_as_others_meet(self, first: int, second: int, draw: random.Random) -> None:
+        """Kill a worker, and another one at a moment that is drawn, while those that are left meet again."""
+        self.kill(first)
+        self.wait_until(lambda: events(self.directory, "lost"))
+        time.sleep(draw.uniform(0, 0.5))  # no condition: any moment of the meeting is a case
+        self.kill(second)
 
     def ended(self, at_most_s: float = 60, gone_within_s: float = 3) -> Ended:
         """Wait for the command; what it left. Afterwards nothing that it started runs. at_most_s: as above."""

@@ -186,10 +186,7 @@ def test_a_loss_while_the_others_meet_again_is_recovered_from_as_well(launch, se
     )
     run.wait_for_step(20)
     first, second = draw.sample(range(4), 2)
-    run.kill(rank=first)
-    run.wait_until(lambda: events(run.directory, "lost"))
-    time.sleep(draw.uniform(0, 0.5))  # no condition: any moment of the meeting is a case
-    run.kill(rank=second)
+    run.kill_as_others_meet(first, second, draw)
     assert run.ended().status == 0, run.text()
     assert {one.rank for one in events(run.directory, "lost")} == {first, second}
 

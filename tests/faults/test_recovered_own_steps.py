@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -148,10 +147,7 @@ def test_a_loss_while_the_others_meet_again_is_gone_on_from_as_well(seed):
     with started(4, model, {"pace_s": 0.05}) as run:
         run.wait_for_step(10)
         first, second = draw.sample(range(4), 2)
-        run.kill(rank=first)
-        run.wait_until(lambda: events(run.directory, "lost"))
-        time.sleep(draw.uniform(0, 0.5))  # no condition: any moment of the meeting is a case
-        run.kill(rank=second)
+        run.kill_as_others_meet(first, second, draw)
         assert_as_told(run, model, 4)
 
 

@@ -77,10 +77,7 @@ def test_another_one_may_be_lost_while_the_others_meet_again(launch, seed):
     run = launch("train", session(steps=200, workers=4, pace_s=0.01), *sharded(draw.randrange(1, 4)))
     run.wait_for_step(20)
     first = draw.randrange(4)
-    run.kill(rank=first)
-    run.wait_until(lambda: events(run.directory, "lost"))
-    time.sleep(draw.uniform(0, 0.5))  # no condition: any moment of the meeting is a case
-    run.kill(rank=(first + 2) % 4)  # neither has the other's copy
+    run.kill_as_others_meet(first, (first + 2) % 4, draw)  # neither has the other's copy
     assert run.ended().status == 0, run.text()
     assert {one.rank for one in events(run.directory, "lost")} == {first, (first + 2) % 4}
     assert last_step(run.directory) == 200

@@ -27,6 +27,13 @@ def test_a_verdict_is_read_back_with_its_host_and_process(tmp_path):
     assert (verdict.host, verdict.pid) == (socket.gethostname(), os.getpid())
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"), [("no way to server 1", "ended: no way to server 1"), ("", "ended without reporting a reason")]
+)
+def test_a_verdict_says_that_its_worker_ended_and_why_if_that_is_known(reason, words):
+    assert Verdict(rank=1, outcome="peer_lost", step=3, reason=reason).ended == words
+
+
 def test_no_verdict_and_one_of_another_life_are_none(tmp_path):
     assert read_verdict(tmp_path, 0, attempt=0) is None
     Verdict(rank=0, outcome="finished", step=9, attempt=0).write(tmp_path)

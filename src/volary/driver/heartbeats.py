@@ -201,7 +201,7 @@ class HeartbeatService:
             and beat.bye.outcome not in ENDED_WELL
             and not self._follows_another(worker.rank)
         ):
-            self.watch.fell(worker.rank, f"ended: {beat.bye.reason}")
+            self.watch.fell(worker.rank, beat.bye.ended)
         yield from self._go_on(now)
         if self._members is not None and self._gathering is None:
             yield from self._change_members(self._members, worker, beat)

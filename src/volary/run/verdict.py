@@ -41,6 +41,11 @@ class Verdict:
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 
+    @property
+    def ended(self) -> str:
+        """That it ended, in words, and why if it said so."""
+        return f"ended: {self.reason}" if self.reason else "ended without reporting a reason"
+
     def write(self, folder: Path, disk: Disk | None = None) -> None:
         """Write this verdict to `folder`, replacing that of an earlier attempt."""
         replace_file(disk or Disk(), folder / f"rank-{self.rank}.json", msgspec.json.encode(asdict(self)))

@@ -304,7 +304,7 @@ def _what_happened(lost: LostWorker, exits: Sequence[Exited], verdicts: Mapping[
     if lost.kind != "died":
         return lost.sentence
     if lost.rank in verdicts:
-        return f"ended: {verdicts[lost.rank].reason}"
+        return verdicts[lost.rank].ended
     gone = next((gone for gone in exits if gone.rank == lost.rank), None)
     if gone is None:
         return lost.sentence

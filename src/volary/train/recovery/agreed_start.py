@@ -1,4 +1,4 @@
-"""From which state workers that meet again go on: each says what it has, and all choose alike."""
+"""Chooses the state that workers resume from when they meet again after a loss: the newest that any of them has."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ Gather = Callable[[Any], list[Any]]
 
 @dataclass(frozen=True)
 class AgreedStart:
-    """members: first one that has what all go on from. kept: what this worker has to go on from that; None: nobody has
-    finished a step, or has it any more. again: what it still has if the group breaks before all go on.
+    """members: of the new group, first one that has the state which all resume from. kept: what this worker has of that
+    state; None: nobody has finished a step, or nobody has a whole state any more. again: what this worker still has if
+    the group breaks before all have resumed.
     """
 
     members: GroupMembers

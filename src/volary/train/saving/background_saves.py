@@ -145,7 +145,9 @@ class _Save:
         try:
             return self._board.share(str(self._gathered), value)
         except Exception as error:  # a launcher's store raises as it likes
-            raise _NoBoard(f"the workers could not agree over the run's driver: {error}") from None
+            raise _NoBoard(
+                f"the run's driver is gone or does not answer, and workers need it for that: {error}"
+            ) from None
 
     def abandon(self) -> None:
         """From now on it does not come to count."""
