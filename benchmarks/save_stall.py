@@ -6,7 +6,8 @@ Two workers on this machine train AlexNet-like (34 million parameters, 137 MB, n
 each, with Adam, and save 411 MB to the local disk every 100 steps. `save-stall`: a session, whose workers write half
 each; `save-stall-own`: a loop of one's own, likewise. A step is from the end of the one before to its own
 end, on rank 0; the first ten do not count. ours: the longest of the ten steps after a save; theirs: the median of all
-steps. What the last save of the run takes, which training waits for, is no part of it. --quick: saves every 40 steps.
+steps. What the last save of the run takes, which training waits for, is no part of it; what has a period of its own, as
+the comparing of replicas, is off. --quick: saves every 40 steps.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
 SHARE, WARM, AROUND, SAVES = 32, 10, 10, 3
+OFF = ["compare_replicas=never", "histograms=never"]
 SESSION = """\
 network: {networks}:alexnet_like
 data: {{source: {{name: synthetic, shape: [3, 32, 32], classes: {classes}, samples: {samples}}}, batch_size: {samples}}}
 optimizer: {{name: adam, lr: 0.0001}}
-train: {{steps: {steps}, device: cpu}}
+train: {{steps: {steps}, device: cpu, compare_replicas: never, histograms: never, trace: never}}
 evaluate: {{every: never}}
 checkpoint: {{every: {every} steps}}
 strategy: {{workers: 2}}
@@ -71,7 +73,7 @@ def _row(name: str, options: Options) -> Row:
             Path(folder, "session.yaml").write_text(text, encoding="utf-8")
         else:
             Path(folder, "train.py").write_text(OWN.format(here=str(HERE), share=SHARE, **values), encoding="utf-8")
-            command = ["launch", "--quiet", "strategy.workers=2", "run.name=it", "train.py"]
+            command = ["launch", "--quiet", "strategy.workers=2", "run.name=it", *OFF, "train.py"]
         subprocess.run([sys.executable, "-m", "volary", *command], cwd=folder, check=True)
         with RunReader(RunDirectory(Path(folder, "runs", "it"))) as reader:
             ends = [row.ended_at for row in reader.steps(after=0) if row.rank == 0]

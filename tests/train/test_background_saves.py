@@ -22,6 +22,7 @@ from train.test_freezing import staged
 from volary.run.checkpoint_files.store import ADDRESS
 from volary.run.checkpoints import MANIFEST, Checkpoints
 from volary.train.member.bulletin import BoardBulletin
+from volary.train.own.saving import plain_values
 from volary.train.recording.recorder import Recorder
 from volary.train.saving import paced
 from volary.train.saving.saver import GroupSaver
@@ -226,6 +227,21 @@ def test_copies_of_a_state_are_in_memory_that_the_next_save_uses_again():
 
 
 @pytest.mark.skipif(not hasattr(resource, "RUSAGE_THREAD"), reason="the system counts no thread's page faults")
+def test_whether_a_state_can_be_read_again_is_found_out_without_its_values(monkeypatch):
+    written = list[int]()
+    packed = plain_values.packed
+
+    def measured(state: Any) -> bytes:
+        written.append(len(found := packed(state)))
+        return found
+
+    monkeypatch.setattr(plain_values, "packed", measured)
+    large = {"state": {0: {"exp_avg": torch.ones(1 << 20), "step": torch.tensor(3.0)}}, "list": [torch.ones(1 << 20)]}
+    assert plain_values.loads(large) and not plain_values.loads({**large, "other": Gate})
+    assert written[0] < 10_000
+    assert large["state"][0]["exp_avg"].numel() == 1 << 20
+
+
 def test_memory_that_was_prepared_is_what_the_first_copy_goes_to_without_a_page_that_is_new():
     state = {"large": torch.ones(40 << 18), "small": [torch.ones(1000) for _ in range(9)]}
     memory = HeldMemory()

@@ -50,6 +50,11 @@ def reserve(content: Savable, memory: HeldMemory) -> None:
         memory.reserve(content.state)
 
 
+def without_values(state: Any) -> Any:
+    """A copy of plain values, tensors and containers of these in which tensors are empty."""
+    return copy.deepcopy(state, {id(tensor): tensor.new_empty(0) for tensor in _tensors(state)})
+
+
 class HeldMemory:
     """Memory for the copies of one save at a time. It is kept for the next: pages that are new cost more than a copy.
 
