@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from volary.driver.drive import Drive, Launcher
+from volary.comm.control.connection import Connection
+from volary.driver.drive import LINGER_S, LOOK_S, Drive, Launcher
 from volary.driver.ending import NoWatcher
 from volary.driver.host import LauncherWorkers
 from volary.driver.server_group import NoServers, ServerFailure
 from volary.driver.servers.storage import Storage
 from volary.driver.watching.failure_detector import Rules
+from volary.engine._base import Ended, Exited
 from volary.errors import ServerLost, Stopped, WorkerLost
 from volary.run.control.stopping import FILE, ask_to_stop
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.run.launch.meeting import Meeting
 
 
 class Server(NoServers):
@@ -37,6 +40,29 @@ class Server(NoServers):
 
     def account(self) -> ServerFailure | None:
         return ServerFailure(["server 0 (host g, process 16) has gone"], Path("none")) if self.gone else None
+
+
+class FailedLauncher(LauncherWorkers):
+    """A launcher that ends with its only worker, whose connection ends some looks later than it."""
+
+    def __init__(self, directory: RunDirectory, meeting: Meeting) -> None:
+        super().__init__()
+        self._log, self._looks_left = directory.logs / "spark-workers.log", round(2 * LINGER_S / LOOK_S)
+        key, hello = directory.key(), {"rank": 0, "pid": 12, "host": "h"}
+        self._worker = Connection.open(meeting.host, meeting.port, key, "pulse", hello, meeting.attempt_id)
+        assert self._worker.receive(10)["welcome"]
+
+    def ended(self) -> Ended:
+        return Ended("spark", 77, 1, None, self._log)
+
+    def events(self) -> list[Exited]:
+        self._looks_left -= 1
+        if not self._looks_left:
+            self._worker.close()
+        return []
+
+    def stop(self, grace_s: float) -> None:
+        self._worker.close()
 
 
 @pytest.fixture
@@ -64,6 +90,11 @@ def test_worker_that_is_given_up_is_the_cause_and_not_the_server_that_left_when_
 def test_server_that_has_gone_before_is_the_cause(directory):
     with pytest.raises(ServerLost, match=r"^server 0 \(host g, process 16\) has gone"):
         drive(directory, Server(left_before=True))
+
+
+def test_worker_whose_end_is_seen_after_its_launcher_s_is_named(directory):
+    with pytest.raises(WorkerLost, match=r"^rank 0 \(host h, process 12\) died; "):
+        drive(directory, NoServers(), lambda meeting: FailedLauncher(directory, meeting), startup_timeout_s=60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

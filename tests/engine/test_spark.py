@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 import sys
 from pathlib import Path
 
@@ -111,9 +112,9 @@ def test_a_cluster_without_barriers_is_refused_by_its_version():
     assert lacks(has | {"version": "3.5.0"}, 2) is None
 
 
-def order(version: str) -> str:
+def order(version: str, **variables: str) -> str:
     """The answer to a task of a driver with this version."""
-    return TaskOrder(version=version, command=[], python="", folder="", variables={}, log="").words()
+    return TaskOrder(version=version, command=[], python="", folder="", variables=variables, log="").words()
 
 
 def test_an_executor_with_another_version_or_without_volary_is_named_with_what_it_should_have(monkeypatch):
@@ -122,6 +123,14 @@ def test_an_executor_with_another_version_or_without_volary_is_named_with_what_i
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(RuntimeError, match=r"executor on \S+: Volary is not installed; accepted: 9\.9"):
         next(task(order("9.9"))(iter(())))
+
+
+def test_a_driver_that_an_executor_does_not_reach_is_named_with_the_address_that_was_tried():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    said = rf"^executor on \S+ does not reach the run's driver at {address}: Connection refused; accepted: "
+    with pytest.raises(RuntimeError, match=said):
+        next(task(order(volary.__version__, VOLARY_MEET=address))(iter(())))
 
 
 def test_the_master_is_the_one_of_spark_s_own_configuration_if_the_session_names_none(installed, monkeypatch):

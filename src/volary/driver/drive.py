@@ -36,6 +36,7 @@ LOOK_S = 0.1
 SHOW_S = 0.25
 LINGER_S = 1.0  # after bad news: how long those may take to say what they saw who may have something to add
 LEAVE_S = 10.0  # after all goodbyes: how long processes may take to end
+FOLLOW_S = 5.0  # after a launcher's end: how long until its workers' ends are seen, of which the first is to be named
 _ASKS: dict[How | None, int] = {None: 0, "after this step": 1, "now": 2}  # as many times as Ctrl-C would be pressed
 
 Launcher = Callable[[Meeting], Handle]
@@ -273,13 +274,18 @@ class Drive:
     def _part(self, handle: Handle) -> None:
         """Give those who are left the time to say what they saw, or, where all went well, to end."""
         well = self._everyone_left() and not self._bad_news()
-        deadline = time.monotonic() + (LEAVE_S if well else LINGER_S)
+        deadline = time.monotonic() + (LEAVE_S if well else FOLLOW_S if self._has_failed_launcher else LINGER_S)
         while (self._is_awaited(handle, well) or self._keepers.ending) and time.monotonic() < deadline:
             self._interrupts.wait(LOOK_S)
             self._exits += handle.events()
             self._keepers.look()
         self._launcher = handle.ended()
         self._watch.conclude()
+
+    @property
+    def _has_failed_launcher(self) -> bool:
+        """Whether the workers' launcher has ended by itself, without a signal: as a rule after one of them."""
+        return self._launcher is not None and self._launcher.signal is None
 
     def _is_awaited(self, handle: Handle, well: bool) -> bool:
         """Whether a worker may still say what is not known, or its process has yet to end: well, or to be seen so."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,10 @@ from typing import Any
 
 import volary
 from volary.executors.stage import KEY, ROWS, StageSettings
+from volary.run.launch.assignment import MEET
 from volary.run.launch.child import Child
+
+_REACH_S = 15.0  # for a connection to the run's driver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +83,10 @@ def task(order: str, work: str = "volary.executors.task:be_task") -> Callable[[I
 
 def be_task(order: str, batches: Iterator[Any]) -> Iterator[Any]:
     """Start this task's process, wait for its end, and yield its status, as Arrow has it."""
+    task_order = TaskOrder(**json.loads(order))
+    _require_reached(task_order.variables[MEET])
     pyarrow: Any = import_module("pyarrow")
-    task_order, context = TaskOrder(**json.loads(order)), import_module("pyspark").BarrierTaskContext.get()
+    context = import_module("pyspark").BarrierTaskContext.get()
     for _ in batches:  # each task has one row, which says nothing
         pass
     hosts = [info.address.rpartition(":")[0] for info in context.getTaskInfos()]
@@ -100,6 +106,18 @@ def be_task(order: str, batches: Iterator[Any]) -> Iterator[Any]:
         finally:
             child.kill()  # if the stage is cancelled
     yield pyarrow.RecordBatch.from_pydict({"status": pyarrow.array([status], pyarrow.int64())})
+
+
+def _require_reached(driver: str) -> None:
+    """Raise RuntimeError, with the address that was tried, if this machine does not reach the run's driver there."""
+    host, _, port = driver.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except OSError as error:
+        raise RuntimeError(
+            f"executor on {socket.gethostname()} does not reach the run's driver at {driver}: {error.strerror or error}"
+            "; accepted: to start the run on a machine that executors reach, as one of the cluster"
+        ) from None
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from volary.run.launch.meeting import Meeting, is_seen
 from volary.run.launch.way import Way
 
 KEY = "VOLARY_KEY"
+MEET = "VOLARY_MEET"
 FOLDER = "VOLARY_FOLDER"
 WAY = "VOLARY_WAY"
 SCRATCH = "VOLARY_SCRATCH"  # where processes make what stands for a directory that they do not see; removed after them
@@ -39,7 +40,7 @@ class Assignment:
         """The variables for the environment of the processes."""
         found = {
             "VOLARY_RUN": str(self.directory),
-            "VOLARY_MEET": self.meeting.address,
+            MEET: self.meeting.address,
             "VOLARY_LIFE": str(self.meeting.attempt),
             "VOLARY_SERVER_LIFE": self.meeting.attempt_id,
             "VOLARY_JOB": self.job,
@@ -69,7 +70,7 @@ class Assignment:
         if "VOLARY_RUN" not in environment:
             return None
         try:
-            host, _, port = environment["VOLARY_MEET"].rpartition(":")
+            host, _, port = environment[MEET].rpartition(":")
             attempt, attempt_id = int(environment["VOLARY_LIFE"]), environment["VOLARY_SERVER_LIFE"]
             return cls(
                 directory=Path(environment["VOLARY_RUN"]),
