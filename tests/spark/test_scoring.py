@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save
 
+from data._stores import put, s3_server
 from volary import Session
 from volary.errors import BadInput, CorruptSample, RunError
 from volary.executors.arrays import layout_of
@@ -143,12 +144,18 @@ def test_a_session_that_names_no_weights_is_refused():
         ScoringNetwork.of_session(session, (1, 28, 28))
 
 
-def test_the_network_of_a_run_in_a_store_is_that_of_the_run_here(lenet):
-    stored = fsspec.filesystem("memory")
-    stored.put(str(lenet[2]), "/runs/it", recursive=True)
-    assert ScoringNetwork.of_run("memory://runs/it") == lenet[0]
-    with pytest.raises(RunError, match="memory://runs/none: there is no run"):
-        ScoringNetwork.of_run("memory://runs/none")
+@pytest.fixture(scope="module", params=["memory://runs", "s3://bucket/runs"])
+def folder(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A folder in a store."""
+    with s3_server() if request.param.startswith("s3") else nullcontext():
+        yield request.param
+
+
+def test_the_network_of_a_run_in_a_store_is_that_of_the_run_here(lenet, folder):
+    put(lenet[2], f"{folder}/it")
+    assert ScoringNetwork.of_run(f"{folder}/it") == lenet[0]
+    with pytest.raises(RunError, match=f"{folder}/none: there is no run"):
+        ScoringNetwork.of_run(f"{folder}/none")
 
 
 def test_what_is_no_image_file_is_refused_where_files_are_to_be_decoded(lenet):

@@ -17,7 +17,8 @@ from volary.storage.retrying import RETRIES
 
 T = TypeVar("T")
 BUFFER_BYTES = 64 * 2**10  # that an open file reads at once, unless it is told
-PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "http": "aiohttp", "https": "aiohttp", "hdfs": "pyarrow"}
+PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "http": "aiohttp", "https": "aiohttp", "hdfs": "hdfs-native"}
+_WITHOUT_LISTINGS = ("hdfs",)  # no listings are kept of these, and hdfs-native takes any option for one of Hadoop's
 
 
 class ByteRange(NamedTuple):
@@ -56,12 +57,18 @@ class RemotePath:
         changes: others write there meanwhile, so that no listing is kept.
         """
         scheme = url.partition("://")[0]
+        package = PACKAGES.get(scheme, scheme)
+        options = {"use_listings_cache": False} if changes and scheme not in _WITHOUT_LISTINGS else {}
         try:
-            store, key = fsspec.url_to_fs(url, **({"use_listings_cache": False} if changes else {}))
+            store, key = fsspec.url_to_fs(url, **options)
         except ImportError as problem:
-            package = PACKAGES.get(scheme, scheme)
             raise SettingError(
                 f"{url}: {package} is not installed ({problem}); accepted: pip install it first"
+            ) from None
+        except OSError as problem:  # a library that lacks another one, as pyarrow without Hadoop's
+            reason = next(iter(str(problem).splitlines()), type(problem).__name__)
+            raise SettingError(
+                f"{url}: {reason}; accepted: what reads it, as {package}, with all that it needs"
             ) from None
         except ValueError as problem:
             raise SettingError(f"{url}: {problem}; accepted: s3://, hdfs://, https://, file:// and such") from None

@@ -10,6 +10,8 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 
 from data._stores import ALL, KINDS, WITHOUT_FILES, put, s3_server
 from volary.data.feed import Feed, one_pass
@@ -187,6 +189,31 @@ def test_each_block_of_a_pack_is_read_once(tmp_path, memory, monkeypatch):
 def test_a_scheme_that_nobody_knows_is_one_sentence():
     with pytest.raises(SettingError, match=r"^nope://x/y: .*accepted: s3://, hdfs://, https://"):
         RemotePath.of("nope://x/y")
+
+
+class Broken(fsspec.AbstractFileSystem):
+    """A store whose library lacks another one, as pyarrow's for HDFS without Hadoop's, which says so at length."""
+
+    def __init__(self, **_: object) -> None:
+        raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/default-java/libjvm.so) failed\n")
+
+
+class Strict(MemoryFileSystem):
+    """A store that takes no options but its own."""
+
+    cachable = False
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+def test_a_store_whose_library_cannot_be_loaded_is_one_sentence_and_one_without_listings_gets_no_options(monkeypatch):
+    monkeypatch.setitem(_registry, "hdfs", Broken)
+    with pytest.raises(SettingError, match=r"^hdfs://x/y: Unable to load libjvm; accepted: .*hdfs-native") as refused:
+        RemotePath.of("hdfs://x/y", changes=True)
+    assert "\n" not in str(refused.value)
+    monkeypatch.setitem(_registry, "hdfs", Strict)
+    assert not RemotePath.of("hdfs://x/y", changes=True).exists()
 
 
 def test_what_is_missing_in_a_store_is_one_sentence(memory):
