@@ -186,6 +186,15 @@ def test_one_stranger_too_many_costs_the_oldest_stranger_its_place(servers: Serv
         sock.close()
 
 
+def test_a_hundred_workers_that_come_at_once_are_all_let_in(servers: Servers) -> None:
+    server = servers.start(handshake_s=60)
+    first = [stranger(server) for _ in range(100)]
+    assert works_anew(servers, server)  # so the others have been accepted
+    assert not server.refusals
+    for sock in first:
+        sock.close()
+
+
 def proved(server: KeyedServer) -> Connection:
     """Who has proved the key and has yet to say hello."""
     side, deadline = ClientSide(KEY, "echo", None, sealed=False), time.monotonic() + WITHIN_S

@@ -41,6 +41,14 @@ def small_images(split: str, samples: int = 44) -> TensorDataset:
     return images
 
 
+def labelled_points(split: str, samples: int = 44) -> TensorDataset:
+    """The same with labels, (4,) of 0 and 1, with how much each sample weighs in being drawn."""
+    inputs, targets = points(split, samples).tensors
+    data = TensorDataset(inputs, torch.nn.functional.one_hot(targets, CLASSES).float())
+    data.classes, data.weights = CLASSES, torch.arange(1.0, len(data) + 1)  # type: ignore[attr-defined]
+    return data
+
+
 def spoilt_points(
     split: str, samples: int = 41, spoilt: tuple[int, ...] = (), value: float = float("nan")
 ) -> TensorDataset:

@@ -192,3 +192,18 @@ def test_what_servers_remember_and_what_one_process_does_are_not_taken_for_each_
     rule, part = VectorRule({0: [Range("x", 0, 2)]}, lambda _: 0.1, None), Range("x", 0, 2)
     with pytest.raises(RunError, match=r"has 'func_evals' of x, .*; accepted: exchange=allreduce, as before, or a new"):
         rule.restore(0, OptimizerState([PartState(part, {}, {"func_evals": 3})]))
+
+
+def test_weights_may_lie_in_memory_as_they_like():
+    straight = torch.nn.Parameter(torch.arange(12.0).view(3, 4))
+    turned = torch.nn.Parameter(straight.detach().t().contiguous().t())
+    for one in (straight, turned):
+        optimizer = OneIteration([one], lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            (one - 1).square().sum().backward()
+            gradient = one.grad
+            optimizer.step()
+            assert one.grad is gradient
+    assert turned.stride() == (1, 3)
+    torch.testing.assert_close(turned, straight, rtol=0, atol=1e-5)

@@ -35,7 +35,7 @@ class Limits:
     """The bounds of a server, in seconds, connections and bytes."""
 
     handshake_s: float = 5.0  # from accepting a connection until its hello
-    strangers: int = 64  # connections that have not proved the key; one more, and the oldest of them goes
+    strangers: int = 256  # connections that have not yet proved the key; one more, and the oldest of them goes
     output_bytes: int = 64 * 2**20  # what waits for a peer that does not read; above it the peer is dropped
     tick_s: float = 0.1  # between two ticks of a service
     exhausted_s: float = 0.1  # without descriptors: how long nobody is accepted

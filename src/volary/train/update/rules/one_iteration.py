@@ -30,4 +30,11 @@ class OneIteration(LBFGS):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update by the gradients that the parameters have; with one iteration the loss decides nothing."""
-        return super().step(lambda: torch.zeros(()))  # type: ignore[no-untyped-call]
+        kept = [(one, one.grad) for one in self.param_groups[0]["params"] if one.grad is not None]
+        for one, gradient in kept:
+            one.grad = gradient.contiguous()  # torch views it as a vector, which one in channels last does not allow
+        try:
+            return super().step(lambda: torch.zeros(()))  # type: ignore[no-untyped-call]
+        finally:
+            for one, gradient in kept:
+                one.grad = gradient
