@@ -24,7 +24,7 @@ from volary.jobs.queue import LocalQueue
 from volary.monitor.watching import ending
 from volary.run.control.stopping import ask_to_stop
 from volary.run.control.watcher import Watcher
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk, replace_file
 from volary.run.launch.queued import LOCAL, QueuedJob, job_of, note_job
@@ -213,7 +213,7 @@ def _queue(job: QueuedJob) -> JobQueue:
 
 def _attempt(directory: RunDirectory) -> int:
     with RunReader(directory) as reader:
-        return int(reader.info().get("life", -1))
+        return attempt_in(reader.info())
 
 
 def _state(directory: RunDirectory) -> str:

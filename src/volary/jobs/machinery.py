@@ -29,7 +29,7 @@ from volary.jobs.table import QueueTable
 from volary.monitor.digest import Follower
 from volary.run.control.stopping import ask_to_stop, asked_to_stop
 from volary.run.database.journal import Journal
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory, is_run
 from volary.run.launch.queued import QUEUED_RUN
 from volary.run.lock import RunLock, is_held
@@ -232,7 +232,7 @@ class RunMachinery:
 
     def how_ended(self, entry: QueueEntry) -> How:
         info = _info(entry.run)
-        attempt, state = int(info.get("life", -1)), info.get("state")
+        attempt, state = attempt_in(info), info.get("state")
         if attempt <= entry.attempt:
             return "failed" if info.get("refused") == str(attempt) else "not begun"
         if state == "failed":
@@ -262,7 +262,7 @@ def expected_end_s(entry: QueueEntry) -> float | None:
 
 def newest_attempt(directory: RunDirectory) -> int:
     """The number of the newest attempt at a run; -1 before the first."""
-    return int(_info(str(directory.path)).get("life", -1))
+    return attempt_in(_info(str(directory.path)))
 
 
 def note_refused(directory: RunDirectory, attempt: int, error: VolaryError) -> None:

@@ -23,7 +23,7 @@ from volary.lab.errors import TIME_IS_OVER, LabError, TimeIsOver
 from volary.lab.ranks import RanksEnded
 from volary.lab.timeline import LinkChange, Timeline
 from volary.run.control.watcher import Watcher
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory
 from volary.run.launch.file_board import FileBoard
 from volary.run.owner import refuse_foreign
@@ -199,7 +199,7 @@ def _ending(directory: RunDirectory, ended: RanksEnded | None, first_words: Call
         return Ending(directory, "finished", step, message)
     if state == "stopped":
         return Ending(directory, "stopped", step, message)
-    kind = Stopped if ended is None else _cause(directory, len(ended.statuses), int(info.get("life", 0)))
+    kind = Stopped if ended is None else _cause(directory, len(ended.statuses), attempt_in(info, before=0))
     raise noted(kind(message or first_words()), directory)
 
 

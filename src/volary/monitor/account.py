@@ -9,13 +9,13 @@ from typing import Any
 
 from volary.errors import RunError
 from volary.monitor.curves import Curve, measured
-from volary.monitor.digest import Digest, Follower, known_number
+from volary.monitor.digest import Digest, Follower
 from volary.monitor.tables.roster import ListedWorker, roster
 from volary.monitor.wording import MEMBERSHIP, membership, trouble
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.counts import CountRow
 from volary.run.database.journal import StepRow
-from volary.run.database.reader import PHASES, Event, RunReader
+from volary.run.database.reader import PHASES, Event, RunReader, attempt_in
 from volary.run.database.traffic import Traffic
 from volary.run.directory import RunDirectory
 from volary.run.tags import Tags, read_tags
@@ -170,7 +170,7 @@ def _roster(digest: Digest, reader: RunReader, recent: Sequence[StepRow]) -> lis
     if digest.state != "running":
         return []
     info = reader.info()
-    attempt = int(known_number(info, "life") or 0)
+    attempt = attempt_in(info, before=0)
     events = (event for event in reader.events() if event.attempt == attempt)
     return roster(info, events, recent, starting=bool(digest.starting))
 

@@ -13,7 +13,7 @@ from volary.monitor.compute import ComputeRate, compute_rate
 from volary.monitor.outline import Outline, outline
 from volary.monitor.wording import TROUBLE, trouble
 from volary.run.database.network import LayerGraph
-from volary.run.database.reader import Event, RunReader, Window
+from volary.run.database.reader import Event, RunReader, Window, attempt_in
 from volary.run.directory import RunDirectory
 from volary.run.launch.queued import job_of
 from volary.run.machine.clock import now_s
@@ -107,7 +107,7 @@ def steps_done(info: dict[str, str], state: str, recorded: int) -> int:
 def elapsed_s(reader: RunReader, info: dict[str, str], state: str, now: float) -> float | None:
     """Seconds that the run took in all its restart attempts, without what was between them; None before it began."""
     newest_s = attempt_s(reader, info, state, now)
-    return None if newest_s is None else reader.earlier_s(_attempt(info)) + newest_s
+    return None if newest_s is None else reader.earlier_s(attempt_in(info, before=0)) + newest_s
 
 
 def attempt_s(reader: RunReader, info: dict[str, str], state: str, now: float) -> float | None:
@@ -118,10 +118,6 @@ def attempt_s(reader: RunReader, info: dict[str, str], state: str, now: float) -
     if ended is None or ended < started:  # the end of an earlier attempt
         ended = reader.last_sign() if state == "lost" else now
     return max(0.0, ended - started)
-
-
-def _attempt(info: dict[str, str]) -> int:
-    return int(known_number(info, "life") or 0)
 
 
 def waits_for(info: dict[str, str]) -> str:
@@ -163,7 +159,7 @@ class Follower:
     def look(self) -> Digest:
         """The run as it is now."""
         info = self._reader.info()
-        attempt = _attempt(info)
+        attempt = attempt_in(info, before=0)
         events = list(self._reader.events(after=self._last_event))
         for event in events:
             self._take(event)

@@ -11,7 +11,7 @@ from volary.monitor.digest import Digest, Follower
 from volary.monitor.terminal.console import Console
 from volary.monitor.wording import clean
 from volary.run.control.requests import LeaveRun, Request, ask
-from volary.run.database.reader import Event, RunReader
+from volary.run.database.reader import Event, RunReader, attempt_in
 from volary.run.directory import RunDirectory
 
 LOOK_S = 0.25
@@ -34,10 +34,10 @@ def follow(directory: RunDirectory, console: Console) -> Digest:
 def wait_until_stopped(directory: RunDirectory) -> None:
     """Wait for a run that was asked to stop. Raises RunError if its driver does not answer."""
     with RunReader(directory) as reader:
-        attempt = reader.info().get("life")
+        attempt = attempt_in(reader.info())
         until = time.monotonic() + ANSWER_S
         while directory.is_live():
-            answered = any(str(event.attempt) == attempt for event in reader.events(kind="stopping"))
+            answered = any(event.attempt == attempt for event in reader.events(kind="stopping"))
             if not answered and time.monotonic() > until:
                 raise RunError(
                     f"{directory.path}: its driver has not answered for {ANSWER_S:.0f} s: it was suspended, or killed; "

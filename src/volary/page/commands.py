@@ -16,7 +16,7 @@ from typing import IO, Any
 from volary.errors import BadInput, RunError
 from volary.jobs.settings import queues_all_runs
 from volary.page.overview.folder import Folder
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory
 from volary.run.machine.environment import started_by
 
@@ -134,7 +134,7 @@ def _end_of(output: IO[bytes]) -> str:
 
 def _attempt(directory: RunDirectory) -> int:
     with RunReader(directory) as reader:
-        return int(reader.info().get("life", -1))
+        return attempt_in(reader.info())
 
 
 def _step(directory: RunDirectory) -> int:

@@ -16,7 +16,7 @@ from volary.monitor.outline import outline
 from volary.monitor.printed import Printed
 from volary.monitor.terminal.live import Live
 from volary.monitor.terminal.plain import Plain, Quiet
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory
 
 
@@ -117,5 +117,5 @@ def _printed(directory: RunDirectory) -> Printed | None:
         return None
     log = directory.log(0)
     with RunReader(directory) as reader:
-        begun = int(reader.info().get("life", 0)) == 0
+        begun = attempt_in(reader.info()) <= 0
     return Printed(log, 0 if begun or not log.exists() else log.stat().st_size)

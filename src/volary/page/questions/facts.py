@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from volary.monitor.account import account
-from volary.monitor.digest import known_number
 from volary.monitor.outline import settings_in
 from volary.monitor.tables.roster import hosts
 from volary.monitor.terminal.plain import happened
@@ -16,7 +15,7 @@ from volary.page.questions.communication import IN_MEMORY, choices, exact_bytes,
 from volary.page.questions.evaluations.confusion import FIRST as CONFUSION
 from volary.page.questions.problems import notable, wrong
 from volary.run.control.requests import FIXED
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming
 
@@ -28,7 +27,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
     with RunReader(directory) as reader:
         info, names, recorded = reader.info(), reader.metric_names(), reader.recorded_steps()
         events, ranks = list(reader.events()), reader.ranks()
-    attempt = int(known_number(info, "life") or 0)
+    attempt = attempt_in(info, before=0)
     window, settings, slow = digest.window, _settings(directory), stragglers(events)
     return {
         **found.as_dict(),
@@ -59,7 +58,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "ranks": ranks,
         "wrong": [asdict(one) for one in wrong(found, (event for event in events if event.attempt == attempt))],
         "happened": [
-            {"at": event.at, "life": event.attempt, "text": text}
+            {"at": event.at, "attempt": event.attempt, "text": text}
             for event in events
             if (text := happened(event, digest))
         ],

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from volary.monitor.digest import known_number
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict, read_verdict
 
@@ -70,7 +69,7 @@ def _first_error(directory: RunDirectory, texts: dict[str, str]) -> dict[str, An
 def _failed_first(directory: RunDirectory) -> Verdict | None:
     """The worker whose own code raised first, as their accounts were written."""
     with RunReader(directory) as reader:
-        attempt = int(known_number(reader.info(), "life") or 0)
+        attempt = attempt_in(reader.info(), before=0)
     found = []
     for path in directory.verdicts.glob("rank-*.json"):
         verdict = read_verdict(directory.verdicts, int(path.stem.removeprefix("rank-")), attempt)

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from volary.errors import RunError
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
 from volary.run.owner import require_private, user_name
@@ -93,7 +93,7 @@ def attempt_to_ask(directory: RunDirectory) -> int:
     if os.geteuid() not in (owner, 0):
         raise RunError(f"{directory.path} belongs to {user_name(owner)}: only they, and root, can tell it what to do")
     with RunReader(directory) as reader:
-        return int(reader.info().get("life", 0))
+        return attempt_in(reader.info(), before=0)
 
 
 def take(directory: RunDirectory, attempt: int) -> list[Request | LeaveRun]:

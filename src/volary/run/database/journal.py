@@ -56,6 +56,7 @@ class StepRow(NamedTuple):
 STEP_FIELDS: dict[str, type] = get_type_hints(StepRow)
 """Each field's type, int or float, in the order of the table's columns."""
 _COLUMNS = [f"{name} {'INTEGER' if of is int else 'REAL'}" for name, of in STEP_FIELDS.items()]
+ATTEMPT = "life"  # a fact about the run: the newest attempt, by the name that it has in tables, too
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS info (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (
@@ -273,7 +274,7 @@ def _unwritable(path: Path, error: sqlite3.DatabaseError) -> VolaryError:
 
 def _attempt(database: sqlite3.Connection) -> int:
     """The newest; -1 before the first."""
-    row = database.execute("SELECT value FROM info WHERE key = 'life'").fetchone()
+    row = database.execute("SELECT value FROM info WHERE key = ?", (ATTEMPT,)).fetchone()
     return int(row[0]) if row else -1
 
 
@@ -294,7 +295,7 @@ def _start_attempt(database: sqlite3.Connection, step: int, kept: KeptContributi
 def _begin(database: sqlite3.Connection, attempt: int) -> None:
     # its workers have yet to come
     database.execute("DELETE FROM info WHERE key IN ('pids', 'hosts') OR key LIKE 'doing!_%' ESCAPE '!'")
-    database.execute("INSERT OR REPLACE INTO info VALUES ('life', ?)", (str(attempt),))
+    database.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (ATTEMPT, str(attempt)))
 
 
 def _roll_back(database: sqlite3.Connection) -> None:

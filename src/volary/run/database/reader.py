@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from volary.run.database.course.curves import Point
 from volary.run.database.course.pyramid import StepView
 from volary.run.database.ending import kept_ending
 from volary.run.database.histograms import Histogram
-from volary.run.database.journal import STEP_FIELDS, StepRow
+from volary.run.database.journal import ATTEMPT, STEP_FIELDS, StepRow
 from volary.run.database.network import LayerGraph
 from volary.run.database.spans import Span
 from volary.run.database.totals import Totals
@@ -332,6 +332,12 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
         database.close()
         raise sqlite3.DatabaseError("malformed database schema") from None
     return database
+
+
+def attempt_in(info: Mapping[str, str], *, before: int = -1) -> int:
+    """The number of the newest attempt, of the facts about a run that `RunReader.info` has. before: the first one."""
+    number = info.get(ATTEMPT, "")
+    return int(number) if number.isdecimal() else before
 
 
 def _window(rows: list[StepRow]) -> Window:

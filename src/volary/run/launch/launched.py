@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volary.errors import RunError
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
 
@@ -33,7 +33,7 @@ def is_stopped_by_user(directory: RunDirectory) -> bool:
     try:
         with RunReader(directory) as reader:
             info = reader.info()
-            asked = any(event.attempt == int(info["life"]) for event in reader.events(kind="stopping"))
+            asked = any(event.attempt == attempt_in(info) for event in reader.events(kind="stopping"))
             return asked and info.get("state") == "stopped"
     except (OSError, RunError):
         return False
