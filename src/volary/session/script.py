@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from volary.errors import SettingError
 from volary.errors.raised import raised
+from volary.session.fitting.abilities import fit
 from volary.session.fitting.own_loop import of_own_loop
-from volary.session.fitting.together import fit
 from volary.session.reading.choice import Choice
 from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from volary.errors import SettingError
 from volary.session.checks import POSITIVE, WHOLE, require
 from volary.session.data_section import Data
+from volary.session.fitting.abilities import fit
 from volary.session.fitting.needs import exchange_for
-from volary.session.fitting.together import fit, of_session, of_strategy
+from volary.session.fitting.together import of_session, of_strategy
 from volary.session.reading.choice import Choice
 from volary.session.reading.settle import settle
 from volary.session.train_section import MOST_STEPS as MOST_STEPS

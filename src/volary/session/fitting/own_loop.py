@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
+from volary.session.fitting.abilities import cut_over_servers, in_parts, keeps_versions, updates_in_groups
 from volary.session.fitting.needs import CONSISTENCY, EXCHANGE, PARTITION, Need
-from volary.session.fitting.together import cut_over_servers, in_parts, keeps_versions, updates_in_groups
 
 if TYPE_CHECKING:
     from volary.session.spec import Strategy

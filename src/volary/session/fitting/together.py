@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
+from volary.session.fitting.abilities import cut_over_servers, keeps_versions, updates_in_groups
 from volary.session.fitting.by_vectors import fit_by_vectors
 from volary.session.fitting.computing import fit_compiled, fit_elsewhere, synchronised
+from volary.session.fitting.members import fit_recovery, of_members
 from volary.session.fitting.needs import (
     AVERAGES,
     CONSISTENCY,
-    ENGINE,
-    EXCHANGE,
     OF_REPLICAS,
     OPTIMIZER,
     PARTITION,
@@ -24,19 +24,6 @@ from volary.session.fitting.needs import (
 
 if TYPE_CHECKING:
     from volary.session.spec import Session, Strategy
-
-
-def fit(strategy: Strategy, needs: Iterable[Need]) -> None:
-    """Raise SettingError for the first need that the strategy's exchange does not meet."""
-    for need in needs:
-        if why := lacks(strategy).get(need.trait):
-            raise SettingError(f"{need.setting} is {need.value}, and {why}; accepted: {need.instead}")
-
-
-def lacks(strategy: Strategy) -> dict[str, str]:
-    """The abilities that the exchange lacks, with reasons; one worker that keeps all itself waits for nobody."""
-    found = {**strategy.exchange.lacks, **strategy.partition.lacks}
-    return {trait: why for trait, why in found.items() if trait == "versions" or _travels(strategy)}
 
 
 def of_strategy(strategy: Strategy) -> Iterator[Need]:
@@ -77,32 +64,9 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
             f"partition is {partition}, and with {setting}={value} each worker updates all parameters; accepted: "
             f"{instead}, or partition=data"
         )
-    if strategy.recover == "memory":
-        yield from _of_recovery(strategy)
-    elif strategy.spares:
-        raise SettingError(
-            f"spares is {strategy.spares}, and with recover=checkpoint nobody takes the place of a lost worker; "
-            "accepted: 0, or recover=memory"
-        )
-    _fit_without_driver(strategy)
-    comes_and_goes = strategy.recover == "memory" or (keeps_versions(strategy) and strategy.consistency.elastic)
-    if strategy.between is not None and not comes_and_goes:
-        raise SettingError(
-            f"workers is {strategy.between}, and with recover={strategy.recover} and consistency="
-            f"{CONSISTENCY.name_of(type(strategy.consistency))} they are fixed; accepted: a number, or recover=memory"
-        )
-    if strategy.balance == "auto":
-        _fit_balance(strategy)
+    yield from of_members(strategy)
     if strategy.backend != "auto":
         yield Need("backend", strategy.backend, "process group", "auto")
-
-
-def cut_over_servers(strategy: Strategy) -> bool:
-    """Whether workers that hold replicas together exchange their parts with servers."""
-    if not keeps_versions(strategy) or strategy.partition.chooses:
-        return False
-    mesh = strategy.partition.mesh(strategy.workers)
-    return bool(mesh.shares == mesh.data != mesh.size)
 
 
 def _fit_over_servers(strategy: Strategy, partition: str) -> None:
@@ -120,63 +84,6 @@ def _fit_over_servers(strategy: Strategy, partition: str) -> None:
         raise SettingError(
             f"codec is {strategy.codec.name}, and with partition={partition} and exchange=server layers that are cut "
             "hand over no vectors; accepted: codec=auto, or one that encodes"
-        )
-
-
-def _of_recovery(strategy: Strategy) -> Iterator[Need]:
-    """Yield what going on without a lost worker needs. Raises SettingError where only that one had what is needed."""
-    why = "recover is memory, and with"
-    if keeps_versions(strategy):
-        raise SettingError(
-            f"{why} exchange={EXCHANGE.name_of(type(strategy.exchange))} servers keep the parameters, whichever "
-            "worker is lost; accepted: recover=checkpoint, or exchange=allreduce"
-        )
-    mesh = None if strategy.partition.chooses else strategy.partition.mesh(strategy.workers)
-    if mesh is None or mesh.data * mesh.shard != strategy.workers:
-        raise SettingError(
-            f"{why} partition={PARTITION.name_of(type(strategy.partition))} no other worker has what the lost one "
-            "kept; accepted: recover=checkpoint, or partition=data or sharded"
-        )
-    if strategy.spares and strategy.consistency.fragments > 1:
-        raise SettingError(
-            f"spares is {strategy.spares}, and with consistency.fragments={strategy.consistency.fragments} these are "
-            "exchanged in turn, which a spare does not know; accepted: 0, or fragments=1"
-        )
-    if strategy.backend not in ("auto", "gloo"):
-        raise SettingError(f"{why} backend={strategy.backend} waits for a lost worker do not end; accepted: auto, gloo")
-    yield Need("recover", "memory", "whole gradient", "exchange.behind=false, or recover=checkpoint")
-
-
-def _fit_without_driver(strategy: Strategy) -> None:
-    """Raise SettingError where no other driver can take the place of a lost one."""
-    if strategy.wait_for_driver_s and strategy.recover != "memory":
-        raise SettingError(
-            f"wait_for_driver_s is {strategy.wait_for_driver_s:g}, and with recover={strategy.recover} workers do not "
-            "meet again under another driver; accepted: 0, or recover=memory"
-        )
-    if strategy.standby and not strategy.wait_for_driver_s:
-        raise SettingError(
-            "standby is true, and wait_for_driver_s is 0, so that workers end with their driver; accepted: false, or "
-            "wait_for_driver_s=60"
-        )
-
-
-def _fit_balance(strategy: Strategy) -> None:
-    """Raise SettingError where workers do not divide each batch among them alone, and wait for each other."""
-    why = "balance is auto, and with"
-    if keeps_versions(strategy):
-        name = EXCHANGE.name_of(type(strategy.exchange))
-        raise SettingError(f"{why} exchange={name} servers hand out samples; accepted: equal, or exchange=allreduce")
-    if strategy.consistency.pushes.value != "gradient":
-        raise SettingError(
-            f"{why} consistency={CONSISTENCY.name_of(type(strategy.consistency))} workers learn from samples of their "
-            "own between two means; accepted: equal, or consistency=bsp"
-        )
-    mesh = None if strategy.partition.chooses else strategy.partition.mesh(strategy.workers)
-    if mesh is None or mesh.data * mesh.shard != strategy.workers:
-        raise SettingError(
-            f"{why} partition={PARTITION.name_of(type(strategy.partition))} several workers compute with the same "
-            "samples; accepted: equal, or partition=data or sharded"
         )
 
 
@@ -288,7 +195,7 @@ def of_session(session: Session) -> Iterator[Need]:
         yield Need("train.on_nonfinite", "skip", "one update", "stop, or partition.updates=batch")
     yield from _of_average(session)
     if session.strategy.recover == "memory":
-        _fit_recovery(session)
+        fit_recovery(session)
     least = session.strategy.workers * train.accumulate
     if session.strategy.balance == "auto" and session.strategy.workers > 1 and data.batch_size <= least:
         raise SettingError(
@@ -328,31 +235,6 @@ def _fit_with_threads(session: Session) -> None:
     if session.strategy.workers == 1 and (name := AVERAGES.name_of(type(train.average))) != "none":
         raise SettingError(
             f"{why} train.average is {name}: there is no moment between two updates; accepted: none, or threads=1"
-        )
-
-
-def _fit_recovery(session: Session) -> None:
-    """Raise SettingError for what cannot go on with fewer workers in the middle of an epoch."""
-    data, why = session.data, "strategy.recover is memory, and"
-    engine = ENGINE.name_of(type(session.engine))
-    if session.strategy.spares and engine != "local":
-        raise SettingError(
-            f"strategy.spares is {session.strategy.spares}, and engine {engine} starts as many workers as train; "
-            "accepted: 0, or engine=local"
-        )
-    if session.strategy.wait_for_driver_s and engine != "local":
-        raise SettingError(
-            f"strategy.wait_for_driver_s is {session.strategy.wait_for_driver_s:g}, and what engine {engine} has "
-            "started ends with the driver; accepted: 0, or engine=local"
-        )
-    if any(rule.until.unit != "never" for rule in session.train.freeze):
-        raise SettingError(f"{why} train.freeze thaws layers by checkpoints; accepted: until=never, or checkpoint")
-    if data.batch.largest(data.batch_size) != data.batch_size:
-        raise SettingError(f"{why} data.batch tries sizes, which no step repeats; accepted: fixed, or checkpoint")
-    if session.train.sync_batch_norm:
-        raise SettingError(
-            f"{why} train.sync_batch_norm is true, whose layers are bound to all workers; accepted: "
-            "false, or checkpoint"
         )
 
 
@@ -396,25 +278,3 @@ def _of_average(session: Session) -> Iterator[Need]:
                 f"train.average is {name}, and with consistency.eager each worker takes the model to be another one; "
                 "accepted: none, or eager=false"
             )
-
-
-def in_parts(strategy: Strategy) -> bool:
-    """Whether workers hold parts of layers, so that each step is one of them together."""
-    return strategy.workers > 1 and "steps together" in strategy.partition.needs
-
-
-def updates_in_groups(strategy: Strategy) -> bool:
-    """Whether workers with samples of their own take local steps together."""
-    if strategy.partition.chooses or strategy.consistency.pushes.value != "difference":
-        return False
-    mesh = strategy.partition.mesh(strategy.workers)
-    return bool(mesh.shares > mesh.data)
-
-
-def _travels(strategy: Strategy) -> bool:
-    return bool(strategy.workers > 1 or keeps_versions(strategy))
-
-
-def keeps_versions(strategy: Strategy) -> bool:
-    """Whether servers keep the parameters, and tell apart how old they are."""
-    return "versions" not in strategy.exchange.lacks

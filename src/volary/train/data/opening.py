@@ -18,7 +18,7 @@ from volary.data.skipping import Skipping
 from volary.data.sources._base import Fitted, Prepares
 from volary.errors import DataError, SettingError
 from volary.errors.raised import sentences_of
-from volary.session.fitting.together import lacks
+from volary.session.fitting.abilities import lacks
 from volary.session.values.reference import UserObject, name_of
 from volary.train.uncounted import refusing_filled
 

@@ -10,7 +10,7 @@ from volary.data.batching.padding import lengths_of
 from volary.data.datasets.stream import Stream
 from volary.errors import SettingError
 from volary.network.operations.carried_state import carried_states, states_apart
-from volary.session.fitting.together import lacks
+from volary.session.fitting.abilities import lacks
 from volary.session.values.reference import name_of
 from volary.sharding.samples import UNDIVIDED, SampleShare
 

@@ -16,7 +16,7 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.naming import unwrapped
 from volary.network.operations.sync_norm import has_batch_norm
-from volary.session.fitting.together import in_parts
+from volary.session.fitting.abilities import in_parts
 from volary.sharding.groups import RankMesh, leads
 from volary.train.averages.ema import Ema
 from volary.train.own import measured, together

@@ -9,8 +9,8 @@ from volary.comm.groups.blocking import gather
 from volary.consistency._base import Push
 from volary.errors import BadInput
 from volary.network.operations.sync_norm import NormPeers, synchronise
+from volary.session.fitting.abilities import in_parts
 from volary.session.fitting.needs import PARTITION
-from volary.session.fitting.together import in_parts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
