@@ -223,15 +223,22 @@ def types_of_a_run_of_values(file):
             yield node.name
 
 
-def comparisons_of_a_rank_with_0(file):
-    """Lines that ask whether a rank is the first one."""
+def questions_whether_a_rank_is_0(file):
+    """Lines that compare a rank with 0, or take it for true or false."""
     for node in nodes(file, ast.Compare):
         if isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Gt):
             sides = [node.left, *node.comparators]
-            names = [getattr(side, "attr", getattr(side, "id", "")) for side in sides]
             zero = any(isinstance(side, ast.Constant) and side.value == 0 for side in sides)
-            if zero and any(re.search(r"(^|_)rank$", name) for name in names):
+            if zero and any(map(_is_rank, sides)):
                 yield node.lineno
+    asked = [node.test for node in nodes(file, ast.If, ast.IfExp, ast.While)]
+    asked += [node.operand for node in nodes(file, ast.UnaryOp) if isinstance(node.op, ast.Not)]
+    asked += [value for node in nodes(file, ast.BoolOp) for value in node.values]
+    yield from (node.lineno for node in asked if _is_rank(node))
+
+
+def _is_rank(node):
+    return re.search(r"(^|_)rank$", getattr(node, "attr", getattr(node, "id", ""))) is not None
 
 
 def functions(file):

@@ -2,7 +2,7 @@
 
 import ast
 
-from _source import DOOR, circles, comparisons_of_a_rank_with_0, imported, unpickling, uses_of_the_default_group
+from _source import DOOR, circles, imported, questions_whether_a_rank_is_0, unpickling, uses_of_the_default_group
 
 
 def test_imports_are_found_wherever_they_stand(tmp_path):
@@ -52,10 +52,11 @@ def test_what_unpickles_is_found_however_it_is_written():
     assert not list(unpickling(ast.parse(good)))
 
 
-def test_comparisons_of_a_rank_with_0_are_found_however_they_are_written(tmp_path):
+def test_questions_whether_a_rank_is_0_are_found_however_they_are_written(tmp_path):
     file = tmp_path / "some.py"
     file.write_text(
         "rank == 0\nself._group.rank != 0\n0 == place.local_rank\nif rank > 0:\n    pass\n"
-        "rank < 0\nassert 0 <= rank < size\nrank == 1\nlen(ranks) == 0\n"
+        "rank < 0\nassert 0 <= rank < size\nrank == 1\nlen(ranks) == 0\n-rank\nif ranks:\n    pass\n"
+        "a if rank else b\nnot place.rank\nready and self.rank\n"
     )
-    assert list(comparisons_of_a_rank_with_0(file)) == [1, 2, 3, 4]
+    assert list(questions_whether_a_rank_is_0(file)) == [1, 2, 3, 4, 13, 14, 15]

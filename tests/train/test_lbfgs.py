@@ -19,8 +19,8 @@ from volary.sharding.ranges import Range
 from volary.train.model import build_model
 from volary.train.served.server.vector_rule import VectorRule
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.state.part_state import PartState
 from volary.train.state.seeds import seed_all
-from volary.train.update.optimizer_rule import PartState
 from volary.train.update.rules.one_iteration import OneIteration
 
 STEPS = 12

@@ -20,7 +20,8 @@ from volary.sharding.ranges import Range
 from volary.train.optimizers import ROOM
 from volary.train.schedules.constant import Constant
 from volary.train.state.optimizer_state import OptimizerState
-from volary.train.update.optimizer_rule import COUNTER, PartState, SliceOptimizer
+from volary.train.state.part_state import PartState
+from volary.train.update.optimizer_rule import COUNTER, SliceOptimizer
 from volary.train.update.precision import Precision
 from volary.train.update.update import Update
 

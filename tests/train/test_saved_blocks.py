@@ -12,8 +12,8 @@ from volary.run.checkpoints import Manifest
 from volary.sharding.blocks import TensorBlock, cut_evenly
 from volary.sharding.ranges import Range
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.state.part_state import PartState
 from volary.train.state.weights import SavedWeights, TensorSlice, load_weights, weights_content, weights_file
-from volary.train.update.optimizer_rule import PartState
 
 WHOLE = torch.arange(60.0).view(10, 6)
 

@@ -23,7 +23,7 @@ from volary.sharding.ranges import Range
 from volary.train.own.saving.divided_states import rest, shares
 from volary.train.recording.recorder import Recorder
 from volary.train.state.optimizer_state import OptimizerState
-from volary.train.update.optimizer_rule import PartState
+from volary.train.state.part_state import PartState
 
 
 def state_of(sizes: list[int], bare: int) -> OptimizerState:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 WEIGHTS, PARTS = "model.safetensors", "model-"  # what one process writes; what several do begins so
 GRAPHS = (".pt2", ".onnx")
-_KNOWN = ("classes", "input_shape")
 
 
 @click.command()
@@ -51,6 +50,7 @@ def export(
         _export_graph(run, which, output, as_json)
         return
 
+    from volary.driver.tasks.weight_labels import labels_of
     from volary.monitor.outline import outline
     from volary.monitor.wording import size
     from volary.run.checkpoint_files.choice import choose
@@ -81,7 +81,7 @@ def export(
 
         saved = SavedWeights(folder, manifest)
         weights = whole(weights_content({name: saved.whole(name) for name in saved}))
-    weights = labelled(weights, _labels(run, manifest.step))
+    weights = labelled(weights, labels_of(run, manifest.step))
     replace_file(Disk(), file, weights)
     if as_json:
         say_json({"run": str(run.path), "step": manifest.step, "file": str(file.absolute()), "bytes": len(weights)})
@@ -132,6 +132,7 @@ def _export_graph(run: RunDirectory, which: str | None, output: Path, as_json: b
 
     import torch
 
+    from volary.driver.tasks.weight_labels import labels_of
     from volary.prediction.start import PredictionSettings, request_of
     from volary.run.disk import Disk, replace_file
     from volary.train.exporting import onnx, pt2
@@ -141,31 +142,10 @@ def _export_graph(run: RunDirectory, which: str | None, output: Path, as_json: b
     request = request_of(run, PredictionSettings(checkpoint=which), Path(), remark)
     predictor = Predictor.of(run, request, torch.device("cpu"))
     made = pt2 if output.suffix == ".pt2" else onnx
-    content, difference = made.content(predictor, description(predictor, _labels(run, request.step)))
+    content, difference = made.content(predictor, description(predictor, labels_of(run, request.step)))
     replace_file(Disk(), output, content)
     if as_json:
         facts = {"bytes": len(content), "difference": difference}
         say_json({"run": str(run.path), "step": request.step, "file": str(output.absolute()), **facts})
         return
     say(f"wrote {output}: the network of step {request.step}; its outputs differ by {difference:.1e} of the largest")
-
-
-def _labels(run: RunDirectory, step: int) -> dict[str, str]:
-    """Labels that explain the file a year later: which network this is, how far it was trained, in which session."""
-    import volary
-    from volary.driver.tasks.task import session_of
-    from volary.monitor.outline import outline
-    from volary.run.database.reader import RunReader
-    from volary.session.resolved import flow, plain
-
-    about: dict[str, str]
-    if own := outline(run.session).own_loop:
-        about = {"loop": own}
-    else:
-        session = session_of(run)
-        about = {"network": flow(plain(session)["network"]), "session": session.digest()}
-    with RunReader(run) as reader:
-        info = reader.info()
-    about |= {name: info[name] for name in _KNOWN if name in info}
-    # format: what readers ask of files for PyTorch
-    return {"format": "pt", "step": str(step), "run": run.name, "volary": volary.__version__, **about}

@@ -11,39 +11,34 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.data.choosing.weights import weights_of
-from volary.data.datasets.stream import Stream
-from volary.data.feed import Feed
 from volary.data.remarks import remarks_of
-from volary.errors import BadInput, CorruptSample, DataError, SettingError, TargetError
+from volary.errors import BadInput, DataError, SettingError, TargetError
 from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.rows import StepEstimate, estimated
 from volary.naming import trained_parameters
 from volary.network.dry_run import unchanged
 from volary.network.layer_graph import layer_graph
-from volary.run.machine.memory import IMPORTED_BYTES, available_bytes, judge
-from volary.session.spec import MOST_STEPS
 from volary.session.values.reference import UserObject, name_of
 from volary.train.model import update_rule
 from volary.train.predicting.text_writer import TextWriter
 from volary.train.recording.reads import dropped
 from volary.train.state.seeds import kept_generators
-from volary.train.trying import partition_choice, step_cost, worker_memory
+from volary.train.trying import partition_choice, step_cost
+from volary.train.trying.first_samples import first_and_last, first_samples, share_of
+from volary.train.trying.fitting_memory import remarks_of_memory, why_too_large
+from volary.train.trying.run_length import remarks_of_length
 from volary.train.update.precision import Precision
-from volary.train.update.session_schedule import in_steps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from volary.data.samples import Samples
     from volary.placement import Place
     from volary.session.spec import Session
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
 
 TIMED_SAMPLES = 8  # of a worker's share: enough that a step's time is about in proportion to them
-
-_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -70,21 +65,21 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
     generator, no position in the data.
     """
     with kept_generators():
-        warnings = [*remarks_of(model.samples), *_length(session, model)]
+        warnings = [*remarks_of(model.samples), *remarks_of_length(session, model)]
         named = list(trained_parameters(model.module).items())
         trained = [parameter for _, parameter in named]
         refuse_strangers(session.strategy.codec, model.module)
         chooses = session.strategy.partition.chooses
         if not chooses:  # before its gradients are there: they may be what does not fit
-            warnings += _memory(session, model.module, device, workers_here, started)
-        if reason := _too_large(trained, device):
+            warnings += remarks_of_memory(session, model.module, device, workers_here, started)
+        if reason := why_too_large(trained, device):
             partition_choice.refuse_unknown(session.strategy, reason)
             return TrialResult([*warnings, reason])
         weights_of(model.samples, session.data.sampling)
         _ = model.mixing  # it may be refused
-        numbers = _first_and_last(session, model.samples)
+        numbers = first_and_last(session, model.samples)
         TextWriter.of(model)
-        inputs, targets = _read(session, model.samples, numbers)
+        inputs, targets = first_samples(session, model.samples, numbers)
         try:
             _dry_run(session, model, device, inputs, targets)
         except TargetError as error:
@@ -100,10 +95,10 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         network = _layers(session, model.module, inputs.to(device))
         asked = chooses or session.strategy.memory is not None
         cost = _cost(session, model, device, inputs, targets, workers_here) if asked or not started else None
-        kept = cost.activations_bytes / _share(session) if cost else None
+        kept = cost.activations_bytes / share_of(session) if cost else None
         predicted = partition_choice.predicted(model, network, kept)
         if chooses and predicted is not None:
-            warnings += _memory(predicted.own.session, model.module, device, workers_here, started)
+            warnings += remarks_of_memory(predicted.own.session, model.module, device, workers_here, started)
     return TrialResult(warnings, estimate, network, cost, predicted)
 
 
@@ -114,7 +109,7 @@ def try_first(
 
     Raises BadInput, as `try_session`.
     """
-    if place.rank:
+    if not place.leads:
         return None
     recorder.starting("trying two samples")
     # of a launcher's workers nobody knows how many are on this machine
@@ -144,7 +139,7 @@ def _dry_run(session: Session, model: Model, device: torch.device, inputs: Tenso
 
 def _estimate(session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor) -> StepEstimate:
     """Time these samples, repeated up to TIMED_SAMPLES. The network has run before: its first pass takes longer."""
-    some = torch.arange(min(_share(session), TIMED_SAMPLES)) % len(inputs)
+    some = torch.arange(min(share_of(session), TIMED_SAMPLES)) % len(inputs)
     with estimated(model.module, len(some)) as estimate:
         _dry_run(session, model, device, inputs[some], targets[some])
     return estimate
@@ -159,7 +154,7 @@ def _cost(
         some = torch.arange(samples) % len(inputs)
         _dry_run(session, model, device, inputs[some], targets[some])
 
-    return step_cost.step_cost(model.module, learn, _share(session), session.train.accumulate, workers_here)
+    return step_cost.step_cost(model.module, learn, share_of(session), session.train.accumulate, workers_here)
 
 
 def _layers(session: Session, module: nn.Module, inputs: Tensor) -> dict[str, Any] | None:
@@ -170,119 +165,9 @@ def _layers(session: Session, module: nn.Module, inputs: Tensor) -> dict[str, An
         return None
 
 
-def _length(session: Session, model: Model) -> list[str]:
-    """Whether batches, steps and warm-up go with the data. Raises SettingError for more steps than there can be, and
-    for a schedule in epochs that have no length.
-    """
-    feed, warnings = Feed(model.samples, session.data.batch_size, shuffle=False), []
-    steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
-    if steps > MOST_STEPS:
-        raise SettingError(
-            f"train.epochs is {session.train.epochs:g}, which are {steps:,} steps; accepted: up to {MOST_STEPS:,} steps"
-        )
-    if feed.samples is not None and session.data.batch_size > feed.samples:
-        warnings.append(
-            f"data.batch_size is {session.data.batch_size:,}, more than the training data has ({feed.samples:,}): "
-            "each step learns from all of them"
-        )
-    warmup = getattr(in_steps(session.schedule, feed.steps_per_epoch), "warmup", 0)
-    if warmup > steps:
-        warnings.append(
-            f"schedule.warmup is {warmup:,}, longer than the run of {steps:,} steps: the learning rate never reaches "
-            "what optimizer.lr says"
-        )
-    return warnings
-
-
-def _memory(session: Session, module: nn.Module, device: torch.device, workers_here: int, started: bool) -> list[str]:
-    """Whether the workers fit into this machine's memory; activations, which depend on the batch, come on top."""
-    if device.type != "cpu":
-        return []
-    parameters, memory = list(module.parameters()), worker_memory.worker_memory(session, module)
-    # gradients live once, in their buckets
-    each, once = memory.gradients + memory.optimizer + memory.shares + memory.codec, 0
-    if not started:
-        each, once = each + memory.process + memory.parameters, IMPORTED_BYTES
-    needed = once + workers_here * each + memory.servers
-    count = sum(parameter.numel() for parameter in parameters)
-    takes = f"{workers_here} workers take" if workers_here > 1 else "a worker takes"
-    sentence = judge(
-        needed,
-        available_bytes(),
-        f"network {name_of(session.network)!r} has {count:,} parameters; with gradients and the optimiser's "
-        f"state, {takes}{' another' * started}",
-        "fewer workers, a smaller network, or an optimiser that keeps less",
-    )
-    return [sentence] if sentence else []
-
-
-def _too_large(trained: list[nn.Parameter], device: torch.device) -> str:
-    """Why the dry run is left out; empty if it is not."""
-    gradients, available = sum(parameter.nbytes for parameter in trained), available_bytes()
-    if device.type != "cpu" or available is None or 2 * gradients <= available:
-        return ""
-    return (
-        f"the network was not tried on samples: its gradients take {gradients / _GIB:.1f} GiB, and "
-        f"{available / _GIB:.1f} GiB are available"
-    )
-
-
-def _first_and_last(session: Session, samples: Samples | Stream) -> list[int]:
-    """The numbers of the samples to try: one if there is one, or if a worker gets one at a time; a stream's is 0."""
-    numbers = [0, 0] if isinstance(samples, Stream) else sorted({0, len(samples) - 1})
-    return numbers[: _share(session)]
-
-
-def _share(session: Session) -> int:
-    """How many samples a worker has in a pass, if all have as many."""
-    share = session.data.batch_size // (session.strategy.shares * session.train.accumulate)
-    return max(2, share) if session.train.sync_batch_norm else share  # batch norms go by the samples of all
-
-
-def _read(session: Session, samples: Samples | Stream, numbers: list[int]) -> tuple[Tensor, Tensor]:
-    """These samples; a stream gives only the first ones. Raises DataError, with a sample's number."""
-    if not isinstance(samples, Stream):
-        return _fetched(session, samples, numbers)
-    inputs, targets = samples.first()
-    return inputs[numbers], targets[numbers]
-
-
-def _fetched(session: Session, samples: Samples, numbers: list[int]) -> tuple[Tensor, Tensor]:
-    try:
-        return _first_readable(session, samples, numbers)
-    except BadInput:
-        raise
-    except Exception as error:
-        number, cause = _culprit(samples, numbers) or (numbers[0], error)
-        source = name_of(session.data.source)
-        raise DataError(f"data {source!r}: sample {number} {raised(cause).predicate}") from cause
-
-
-def _first_readable(session: Session, samples: Samples, numbers: list[int]) -> tuple[Tensor, Tensor]:
-    """These samples; of corrupt ones, where the session lets them be skipped, the next that is not."""
-    for _ in range(len(samples)):
-        try:
-            return samples.fetch(torch.tensor(numbers))
-        except CorruptSample as problem:
-            if not session.data.skip_corrupt or problem.index is None:
-                raise
-            numbers = [(number + 1) % len(samples) if number == problem.index else number for number in numbers]
-    return samples.fetch(torch.tensor(numbers))
-
-
-def _culprit(samples: Samples, numbers: list[int]) -> tuple[int, Exception] | None:
-    """The first sample that cannot be read on its own, and what it raises."""
-    for number in numbers:
-        try:
-            samples.fetch(torch.tensor([number]))
-        except Exception as error:
-            return number, error
-    return None
-
-
 def _evaluate(session: Session, model: Model, device: torch.device) -> None:
     """One sample of the validation data, as an evaluation takes it."""
-    inputs, targets = _read(session, model.validation, [0])
+    inputs, targets = first_samples(session, model.validation, [0])
     try:
         with unchanged(model.module):
             model.flow("try").measure(inputs.to(device), targets.to(device))

@@ -24,9 +24,10 @@ from volary.train.beginning.first_checkpoint import FirstCheckpoint
 from volary.train.beginning.from_weights import begin
 from volary.train.model import build_model
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
+from volary.train.state.part_state import PartState
 from volary.train.state.state_file import StateContent
 from volary.train.state.weights import WEIGHTS, weights_content, weights_of
-from volary.train.update.optimizer_rule import COUNTER, PartState
+from volary.train.update.optimizer_rule import COUNTER
 
 if TYPE_CHECKING:
     from volary.network.caffe.solver.snapshot import SolverSnapshot

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from volary.errors import BadInput
 from volary.exchange.gradients.accumulation_hooks import before_bucket
 from volary.train.own.given import refuse_wrapped
-from volary.train.own.model.contents import ids_of
+from volary.train.update.held_parameters import ids_of, parameters_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -86,8 +86,7 @@ class OptimizerHooks(Generic[Hooked]):
         for model in found:
             strange = strange - model.contents.ids
         if strange:
-            parameters = (one for group in optimizer.param_groups for one in group["params"])
-            shape = next(tuple(one.shape) for one in parameters if id(one) in strange)
+            shape = next(tuple(one.shape) for one in parameters_of(optimizer) if id(one) in strange)
             raise BadInput(
                 f"{type(optimizer).__name__} holds a parameter of shape {shape} that no distributed model has, so that "
                 "workers would not agree on it; accepted: parameters of models that worker.distribute was given, each "

@@ -14,13 +14,13 @@ from volary.naming import named_parameters, unwrapped
 from volary.network.operations.sync_norm import has_batch_norm
 from volary.train.own.early.early_update import optimizer_of
 from volary.train.own.first_steps import FirstSteps
+from volary.train.own.gradients.losses import LossWatch
 from volary.train.own.hooks import OptimizerHooks
 from volary.train.own.lockstep_feeds import LockstepFeeds
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.model.loop_model import LoopModel
 from volary.train.own.model.loop_run import LoopRun
 from volary.train.own.model.loop_steps import LoopSteps
-from volary.train.own.model.losses import LossWatch
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.recovering.loop_members import FixedMembers, LoopMembers, refuse_with_recovery

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.sharding.holdings import Holdings
+    from volary.train.state.part_state import PartState
     from volary.train.state.stateful import Stateful
-    from volary.train.update.optimizer_rule import PartState
 
 
 class RankShare:

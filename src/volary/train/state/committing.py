@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from volary.sharding.groups import leads
+
 if TYPE_CHECKING:
     from volary.run.content import Content
     from volary.train.state.drafts import Drafts
@@ -80,7 +82,7 @@ class Committing:
 
 
 def _of(rank: int, failure: str) -> str:
-    return f"rank {rank}: {failure}" if rank else failure
+    return failure if leads(rank) else f"rank {rank}: {failure}"
 
 
 def _failure(work: Callable[[], object]) -> str:

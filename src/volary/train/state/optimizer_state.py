@@ -16,10 +16,9 @@ from volary.run.checkpoints import SHARED, read
 from volary.sharding.blocks import TensorBlock, make_whole
 from volary.sharding.groups import leads
 from volary.sharding.ranges import Range, are_all_once
+from volary.train.state.part_state import AVERAGE, AVERAGED, PartState
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.weights import SavedWeights, load_weights, weights_content, weights_file, weights_of
-from volary.train.update.averaging import AVERAGE, AVERAGED
-from volary.train.update.optimizer_rule import PartState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

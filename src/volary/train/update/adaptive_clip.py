@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.train.update.held_parameters import parameters_of
+
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
@@ -21,10 +23,9 @@ def clip_by_weights(optimizer: Optimizer, most: float) -> Optimizer:
     """
 
     def clip(own: Optimizer, *_: Any) -> None:
-        for group in own.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad = clipped(parameter.detach(), parameter.grad, most)
+        for parameter in parameters_of(own):
+            if parameter.grad is not None:
+                parameter.grad = clipped(parameter.detach(), parameter.grad, most)
 
     optimizer.register_step_pre_hook(clip)
     return optimizer

@@ -11,6 +11,7 @@ import torch
 
 from volary.exchange.gradients.plan import in_memory_order
 from volary.train.averages.none import NoAverage
+from volary.train.state.part_state import AVERAGE, AVERAGED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from volary.server.update_rule import SliceUpdate
     from volary.session.train_section import Train
     from volary.train.averages._base import Average
-
-AVERAGE = "average"  # in the state of a part: the values
-AVERAGED = "averaged"  # likewise: how often some have entered them, and after which update the newest did
 
 
 @dataclass(frozen=True)

@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as
 from volary.train.factors.by_name import LR_FACTOR
+from volary.train.state.part_state import PartState
 from volary.train.update.averaging import Averages
+from volary.train.update.held_parameters import parameters_of
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
     from volary.server.update_rule import SliceUpdate
-    from volary.sharding.blocks import TensorBlock
     from volary.sharding.ranges import Range
     from volary.train.state.optimizer_state import OptimizerState
     from volary.train.update.averaging import Averaging
 
 COUNTER = "step"  # torch's optimisers count a parameter's updates under this name; all else that is a tensor is values
-
-
-@dataclass(frozen=True)
-class PartState:
-    """The state that an optimiser has of `part`.
-
-    each: entries with something of each value, (size,). whole: all others, which are the same for any part. block: what
-    `part` is a run of values of, in their order in memory; None: the whole tensor.
-    """
-
-    part: Range
-    each: Mapping[str, Tensor]
-    whole: Mapping[str, Any]
-    block: TensorBlock | None = None
 
 
 class SliceOptimizer:
@@ -146,7 +132,7 @@ class SliceOptimizer:
 
         copied: False: in the memory of `state`, as far as that goes.
         """
-        own = [tensor for group in self.optimizer.param_groups for tensor in group["params"]]
+        own = parameters_of(self.optimizer)
         numbers = {id(tensor): number for number, tensor in enumerate(own)}
         entries = {
             numbers[id(values)]: state_as(state.of(part, copied=copied), values) for part, values in self.parts.items()

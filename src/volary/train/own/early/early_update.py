@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from volary.errors import BadInput, SettingError
 from volary.sharding.ranges import Range
 from volary.train.agreement.gathered_state import gathered
-from volary.train.own.model.contents import ids_of
 from volary.train.served.server.loop_optimizer import by_group, groups_among, is_elementwise, plain
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.by_slices import by_number
+from volary.train.update.held_parameters import ids_of
 from volary.train.update.optimizer_rule import OptimizerRule, SliceOptimizer, state_as
 
 if TYPE_CHECKING:

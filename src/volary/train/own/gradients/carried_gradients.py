@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from volary.train.own.model.losses import StepLoss
+    from volary.train.own.gradients.losses import StepLoss
 
 
 class CarriedGradients:

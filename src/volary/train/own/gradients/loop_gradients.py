@@ -10,7 +10,7 @@ from volary.errors import SettingError
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.train.own.early.absent_gradient import LOOKED_AT
 from volary.train.own.gradients.carried_gradients import CarriedGradients
-from volary.train.own.model.losses import StepLoss, loss_of_backward
+from volary.train.own.gradients.losses import StepLoss, loss_of_backward
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,6 @@ from volary.train.agreement.first_state import messages
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
 
@@ -114,11 +113,6 @@ class Contents:
 
     def _name(self, part: nn.Module) -> str:
         return next((name for name, other in named_modules(self._model) if other is part and name), "the model")
-
-
-def ids_of(optimizer: Optimizer) -> set[int]:
-    """The ids of all parameters of an optimiser."""
-    return set(map(id, chain.from_iterable(group["params"] for group in optimizer.param_groups)))
 
 
 def as_one(models: Sequence[nn.Module]) -> nn.Module:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from volary.naming import named_parameters
-from volary.train.own.model.contents import ids_of
 from volary.train.recording.histograms import HistogramBudget, UpdateHistograms
+from volary.train.update.held_parameters import ids_of
 
 if TYPE_CHECKING:
     from torch import Tensor

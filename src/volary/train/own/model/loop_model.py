@@ -15,12 +15,13 @@ from volary.naming import trained_parameters
 from volary.train.agreement.lent import lent_mean
 from volary.train.coordinator import LearnTask
 from volary.train.own.gradients.loop_gradients import LoopGradients
+from volary.train.own.gradients.losses import StepLoss
 from volary.train.own.model.averaging_period import AveragingPeriod
 from volary.train.own.model.distribution import ModelCallbacks, distribute
-from volary.train.own.model.losses import StepLoss
 from volary.train.own.model.step_agreement import StepAgreement
 from volary.train.own.parts.loop_passes import LoopPasses, refuse_batch
 from volary.train.own.recovering.replica_state import ReplicaState
+from volary.train.update.held_parameters import parameters_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -180,7 +181,7 @@ class LoopModel:
         if top_level and self.gradients.left_out:
             self.loss.take()
         elif top_level and not self.period.under_way:
-            self._take([one for group in optimizer.param_groups for one in group["params"]])
+            self._take(parameters_of(optimizer))
 
     def compare(self, step: int) -> None:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from volary.errors import BadInput, SettingError
+from volary.errors import SettingError
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as
 from volary.naming import named_parameters
 from volary.sharding.ranges import Range
+from volary.train.own.parts.whole_tensors import refuse_other_shape
 from volary.train.state.optimizer_state import OptimizerState
-from volary.train.update.averaging import AVERAGE, AVERAGED
-from volary.train.update.optimizer_rule import PartState
+from volary.train.state.part_state import AVERAGE, AVERAGED, PartState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
@@ -166,16 +166,6 @@ class ModelAverage:
                 own = parameter.detach().clone()
                 parameter.copy_(average)
                 average.copy_(own)
-
-
-def refuse_other_shape(name: str, given: Sequence[int], wanted: Sequence[int] | None) -> None:
-    """Raise BadInput unless the average of a parameter has its shape; None: there is no such parameter."""
-    if wanted is None or tuple(given) != tuple(wanted):
-        has = "no such parameter" if wanted is None else f"of shape {tuple(wanted)}"
-        raise BadInput(
-            f"the average that is loaded has {name} of shape {tuple(given)}, and the model has {has}; accepted: an "
-            "average of the same model"
-        )
 
 
 def _alike(average: Tensor, parameter: Tensor) -> bool:

@@ -13,14 +13,14 @@ from volary.naming import named_parameters, unwrapped
 from volary.session.fitting.needs import PARTITION
 from volary.sharding.ranges import Range
 from volary.train.agreement.same_draws import same_draws
-from volary.train.own.model.model_average import refuse_other_shape
 from volary.train.own.parts.covered_gradients import CoveredGradients
 from volary.train.own.parts.cut_optimizer import CutOptimizer, take_up, whole_state
 from volary.train.own.parts.weighed_layers import weigh_errors
-from volary.train.own.parts.whole_tensors import WholeTensors, owners_of, part_of
+from volary.train.own.parts.whole_tensors import WholeTensors, owners_of, part_of, refuse_other_shape
 from volary.train.state.optimizer_state import OPTIMIZER, OUTER, OptimizerState, part_files
+from volary.train.state.part_state import AVERAGE
 from volary.train.state.rank_state import held
-from volary.train.update.averaging import AVERAGE
+from volary.train.update.held_parameters import parameters_of
 from volary.train.update.optimizer_rule import state_as
 from volary.train.update.part_norm import PartNorm
 
@@ -89,8 +89,7 @@ class CutModel:
     def hold(self, optimizers: Sequence[Optimizer]) -> None:
         """Optimisers that update the model do so in parts from now on. Raises SettingError as `CutOptimizer`."""
         for one in optimizers:
-            given = [parameter for group in one.param_groups for parameter in group["params"]]
-            if any(map(self._network.name_of, given)) and not self.holds(one):
+            if any(map(self._network.name_of, parameters_of(one))) and not self.holds(one):
                 own = self.holdings.of_replica
                 self._optimizers.append(CutOptimizer(one, self._network, self._named, own, self._together))
 

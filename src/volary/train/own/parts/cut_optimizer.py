@@ -13,6 +13,7 @@ from volary.train.agreement.gathered_state import gathered
 from volary.train.own.parts.whole_tensors import part_of
 from volary.train.served.server.loop_optimizer import is_elementwise
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.update.held_parameters import parameters_of
 from volary.train.update.optimizer_rule import SliceOptimizer, state_as
 
 if TYPE_CHECKING:
@@ -132,19 +133,14 @@ def whole_state(state: OptimizerState, own: Iterable[str], holdings: Holdings, t
 
 def state_of(optimizer: Optimizer, names: Mapping[int, str]) -> OptimizerState:
     """The state of parameters in an elementwise optimiser, each as it is here. names: by id."""
-    parts = {Range(names[id(one)], 0, one.numel()): one for one in _parameters(optimizer) if id(one) in names}
+    parts = {Range(names[id(one)], 0, one.numel()): one for one in parameters_of(optimizer) if id(one) in names}
     return OptimizerState(SliceOptimizer(parts, lambda _: optimizer, elementwise=True, clip_value=None).state())
 
 
 def take_up(optimizer: Optimizer, settings: Any, state: OptimizerState, names: Mapping[int, str]) -> None:
     """Let an optimiser go on from what `CutOptimizer` has of another: its settings, and what that remembered."""
     optimizer.load_state_dict(settings)
-    for one in _parameters(optimizer):
+    for one in parameters_of(optimizer):
         part = state.of(Range(names[id(one)], 0, one.numel())) if id(one) in names else None
         if part is not None and (part.each or part.whole):
             optimizer.state[one] = state_as(part, one.detach())
-
-
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    """All of them, as torch numbers them."""
-    return [one for group in optimizer.param_groups for one in group["params"]]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.comm.groups.blocking import from_rank, gather_plain
+from volary.errors import BadInput
 from volary.naming import named_buffers, named_parameters
 from volary.train.own.together import gathered
 from volary.train.state.skeleton import blank, put_together, taken_apart
@@ -123,3 +124,13 @@ def owners_of(module: nn.Module, names: Mapping[int, str]) -> dict[nn.Module, di
         if own:
             found[layer] = own
     return found
+
+
+def refuse_other_shape(name: str, given: Sequence[int], wanted: Sequence[int] | None) -> None:
+    """Raise BadInput unless the average of a parameter has its shape; None: there is no such parameter."""
+    if wanted is None or tuple(given) != tuple(wanted):
+        has = "no such parameter" if wanted is None else f"of shape {tuple(wanted)}"
+        raise BadInput(
+            f"the average that is loaded has {name} of shape {tuple(given)}, and the model has {has}; accepted: an "
+            "average of the same model"
+        )

@@ -17,8 +17,9 @@ from volary.train.own.parts.cut_optimizer import take_up
 from volary.train.own.saving.plain_values import ACCEPTED, keepable, loads
 from volary.train.own.served.average import ServedAverage
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.state.part_state import AVERAGE
 from volary.train.state.weights import SavedWeights, load_weights
-from volary.train.update.averaging import AVERAGE
+from volary.train.update.held_parameters import ids_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,12 +88,7 @@ class SavedValues:
         """The optimisers among these, by name, of distributed models that all workers have whole."""
         whole = [one.model for one in self._distributed() if one.cut is None]
         known = {id(parameter) for model in whole for parameter in model.parameters()}
-        return {
-            name: one
-            for name, one in named.items()
-            if isinstance(one, Optimizer)
-            and all(id(parameter) in known for group in one.param_groups for parameter in group["params"])
-        }
+        return {name: one for name, one in named.items() if isinstance(one, Optimizer) and ids_of(one) <= known}
 
     def in_parts(
         self, named: Mapping[str, Any], rank: int, outer: Sequence[Any]

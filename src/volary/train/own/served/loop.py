@@ -13,10 +13,10 @@ from volary.consistency._base import Push
 from volary.errors import BadInput
 from volary.server.protocol.norms import ClipNorm
 from volary.train.member.bulletin import BoardBulletin
+from volary.train.own.gradients.losses import LossWatch
 from volary.train.own.hooks import OptimizerHooks, PassHooks
 from volary.train.own.loop_checkpoints import LoopCheckpoints
 from volary.train.own.loop_feed import LoopFeed
-from volary.train.own.model.losses import LossWatch
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.rank_copy import RankCopy
 from volary.train.own.served.average import ServedAverage

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
 from volary.naming import named_parameters, trained_parameters
-from volary.train.own.model.contents import Contents, as_one, ids_of
+from volary.train.own.model.contents import Contents, as_one
 from volary.train.served.server.loop_optimizer import LoopOptimizer, plain
+from volary.train.update.held_parameters import ids_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

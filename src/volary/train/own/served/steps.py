@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from volary.consistency._base import Push
 from volary.errors import BadInput, SettingError, Stopped
 from volary.train.own.first_steps import FirstSteps
-from volary.train.own.model.contents import ids_of
-from volary.train.own.model.losses import StepLoss, loss_of_backward
+from volary.train.own.gradients.losses import StepLoss, loss_of_backward
 from volary.train.own.served.turns import OptimizerTurns
+from volary.train.update.held_parameters import ids_of, parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -232,9 +232,8 @@ class ServedSteps:
                 self._begin_again()
             if not self._left:
                 self._take(optimizer)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None  # servers update, or nobody does
+        for parameter in parameters_of(optimizer):
+            parameter.grad = None  # servers update, or nobody does
 
     def _take(self, optimizer: Optimizer) -> None:
         """The gradients of the optimiser's parameters are in the update that servers make of this turn."""

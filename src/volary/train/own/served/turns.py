@@ -10,6 +10,7 @@ import torch
 
 from volary.consistency._base import Push
 from volary.errors import SettingError
+from volary.train.update.held_parameters import parameters_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,7 +103,5 @@ class OptimizerTurns:
     @property
     def _gradients(self) -> Iterator[Tensor]:
         """Yield the gradients that parameters have, of any shapes."""
-        held = (
-            one.grad for each in self._optimizers.values() for group in each.param_groups for one in group["params"]
-        )
+        held = (one.grad for each in self._optimizers.values() for one in parameters_of(each))
         return (one for one in held if one is not None)

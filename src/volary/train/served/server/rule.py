@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from volary.train.factors.by_name import FactorsByName
     from volary.train.schedules._base import Schedule
     from volary.train.state.optimizer_state import OptimizerState
-    from volary.train.update.optimizer_rule import PartState, SliceOptimizer
+    from volary.train.state.part_state import PartState
+    from volary.train.update.optimizer_rule import SliceOptimizer
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from volary.server.update_rule import MeanRule, UpdateRule
 from volary.train.served.server.rule import BufferRule
 from volary.train.served.server.vector_rule import VectorRule
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.state.part_state import AVERAGE
 from volary.train.state.weights import SavedWeights, weights_of
 from volary.train.strategies.averaging.outer_rule import outer_rule
-from volary.train.update.averaging import AVERAGE
 from volary.train.update.optimizer_rule import OptimizerRule
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from volary.server.shards.slice_store import Find, Norm
     from volary.train.served.layout import Layout
     from volary.train.served.server.served_network import ServedNetwork
-    from volary.train.update.optimizer_rule import PartState
+    from volary.train.state.part_state import PartState
 
 
 def stored(

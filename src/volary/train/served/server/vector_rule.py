@@ -10,8 +10,8 @@ import torch
 
 from volary.errors import RunError
 from volary.server.protocol.vectors import GRADIENT, PARAMETERS, Asked, Combine, FoundProducts
-from volary.train.update.averaging import AVERAGE, Averages
-from volary.train.update.optimizer_rule import PartState
+from volary.train.state.part_state import AVERAGE, PartState
+from volary.train.update.averaging import Averages
 
 if TYPE_CHECKING:
     from torch import Tensor

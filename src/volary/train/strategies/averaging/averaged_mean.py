@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from volary.sharding.ranges import Range
+from volary.train.state.part_state import PartState
 from volary.train.update.averaging import Averages
-from volary.train.update.optimizer_rule import PartState, state_as
+from volary.train.update.optimizer_rule import state_as
 
 if TYPE_CHECKING:
     from torch import Tensor

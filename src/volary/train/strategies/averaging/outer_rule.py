@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from volary.consistency._base import Consistency
     from volary.server.update_rule import SliceUpdate, UpdateRule
+    from volary.train.state.part_state import PartState
     from volary.train.update.averaging import Averaging
-    from volary.train.update.optimizer_rule import PartState, SliceOptimizer
+    from volary.train.update.optimizer_rule import SliceOptimizer
 
 
 class OuterUpdating:
