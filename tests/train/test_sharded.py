@@ -72,6 +72,7 @@ def test_n_workers_that_keep_shares_equal_one_device_over_20_steps(workers, alon
 ROUTES = {"ring": RING, "shared memory": SHARED}
 OTHERS: dict[str, dict[str, Any]] = {
     "shares": {"partition": LEVEL_1, "exchange": RING},
+    "shares of gradients, too": {"partition": LEVEL_2, "exchange": RING},
     "shares, in shared memory": {"partition": LEVEL_1, "exchange": SHARED},
     "whole": {"partition": "data", "exchange": {"name": "allreduce", "route": "torch"}},
 }
@@ -123,12 +124,15 @@ def go_on(rank: int, world_size: int, folder: str) -> dict[tuple[str, str], Trai
 
 
 @pytest.mark.slow  # test_gathered_steps.py goes on from other cuts
-def test_other_numbers_of_workers_and_whole_replicas_go_on_from_shares_and_these_from_them(workers, tmp_path):
+@pytest.mark.parametrize(("left", "others"), [(2, (4, 3, 1)), (4, (3, 2)), (3, (4, 2, 1))])
+def test_other_numbers_of_workers_and_whole_replicas_go_on_from_shares_and_these_from_them(
+    workers, tmp_path, left, others
+):
     folder = str(tmp_path / "left")
     Path(folder).mkdir()
     alone = trained(0, 1, session("Exact", source=FORTY, optimizer=RULES["adam"]), f"{folder}/alone", disk=Quick())
-    workers(2, left_after_6, folder)
-    for world_size in (3, 1):
+    workers(left, left_after_6, folder)
+    for world_size in others:
         everyone = workers(world_size, go_on, folder) if world_size > 1 else [go_on(0, 1, folder)]
         for (written, name), found in everyone[0].items():
             assert len(found.rows) == 14
@@ -143,7 +147,7 @@ def test_other_numbers_of_workers_and_whole_replicas_go_on_from_shares_and_these
 
 
 def kept_values(rank: int, world_size: int) -> float:
-    """Of what Adam remembers of each value: the share of what a worker alone has."""
+    """The share of what Adam remembers of each value: that of what a worker alone has."""
     one = made(rank, world_size, sharded("Wide", partition=LEVEL_2, optimizer=RULES["adam"], of={"width": 256}))
     with started(one):
         train(one)

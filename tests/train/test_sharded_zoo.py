@@ -41,29 +41,31 @@ def zoo(name: str, **sizes: Any) -> dict[str, Any]:
 
 
 def train_all(rank: int, world_size: int) -> dict[str, Trained]:
-    """By name of the network and place of the strategy; a worker alone trains each network once."""
+    """By name of the network and the rule, and place of the strategy; a worker alone trains each once."""
     adam, sgd = RULES["adam"] | {"lr": 1e-3}, RULES["sgd"] | {"lr": 0.01}
     networks = {
-        "lenet": (zoo("lenet"), IMAGES, sgd),
-        "alexnet-like": ({"name": f"{USER_NETWORKS}:AlexNetLike"}, IMAGES, adam),
-        "gpt": (zoo("gpt", **SMALL_GPT), TOKENS, adam),
-        "lstm": (zoo("lstm", **SMALL_LSTM), TOKENS, sgd),
+        "lenet": (zoo("lenet"), IMAGES),
+        "alexnet-like": ({"name": f"{USER_NETWORKS}:AlexNetLike"}, IMAGES),
+        "gpt": (zoo("gpt", **SMALL_GPT), TOKENS),
+        "lstm": (zoo("lstm", **SMALL_LSTM), TOKENS),
     }
     return {
-        f"{name} {place}": trained(rank, world_size, of(*network, strategy), f"{name} {place}", disk=Quick())
+        f"{name} {rule} {place}": trained(rank, world_size, of(*network, settings, strategy), f"{name} {rule} {place}",
+                                          disk=Quick())
         for name, network in networks.items()
+        for rule, settings in (("adam", adam), ("sgd", sgd))
         for place, strategy in enumerate(WAYS if world_size > 1 else [{}])
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.slow  # test_sharded.py and test_gathered.py have every kind of layer
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_networks_of_the_zoo_equal_one_device_over_20_steps(workers, world_size):
     alone = train_all(0, 1)
     for rank, found in enumerate(workers(world_size, train_all)):
         assert len(found) == len(WAYS) * len(alone)
         for name, one in found.items():
-            expected = alone[f"{name.partition(' ')[0]} 0"]
+            expected = alone[f"{name.rpartition(' ')[0]} 0"]
             assert expected.losses[-1] != pytest.approx(expected.losses[0], rel=1e-3), "something was learned"
             for parameter, values in expected.parameters.items():
                 torch.testing.assert_close(
