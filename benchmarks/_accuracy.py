@@ -43,7 +43,7 @@ class Trained:
 
     @property
     def mean(self) -> float:
-        """Of all seeds."""
+        """The mean of all seeds."""
         return statistics.mean(self.accuracies)
 
 

@@ -26,7 +26,7 @@ FULL: dict[str, Any] = {"rounds": 3, "steps": 100, "longest_s": 60.0}
 
 @dataclass(frozen=True)
 class Compared:
-    """Of a case: seconds of a step with auto, and with the best single choice."""
+    """The result of a case: seconds of a step with auto, and with the best single choice."""
 
     what: str
     auto_s: float

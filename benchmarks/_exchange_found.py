@@ -32,7 +32,7 @@ class Effort:
     longest_s: float
 
     def steps_in_turn(self, step_s: float) -> int:
-        """Of a loop whose steps take so long; one or more."""
+        """The steps in a turn of a loop whose steps take so long; one or more."""
         return max(1, min(max(self.steps, round(self.turn_s / step_s)), int(self.longest_s / step_s)))
 
 

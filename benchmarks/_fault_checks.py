@@ -26,7 +26,7 @@ GONE_WITHIN_S = 60.0
 
 @dataclass(frozen=True)
 class Result:
-    """Of a finished run: its last checkpoint's step, the weights in it, and how many samples it has learnt from."""
+    """The result of a finished run: its last checkpoint's step and weights, and how many samples it has learnt from."""
 
     step: int
     weights: str
@@ -86,11 +86,11 @@ class Traces:
         return {name: value, "TMPDIR": str(self._temporary.resolve())}
 
     def processes(self) -> list[str]:
-        """Those that run, in words."""
+        """The processes that run, in words."""
         return [_words(process) for process in self._running()]
 
     def processes_left(self) -> list[str]:
-        """Those that do not end within a while."""
+        """The processes that do not end within a while."""
         until = time.monotonic() + GONE_WITHIN_S
         while (left := self.processes()) and time.monotonic() < until:
             time.sleep(0.1)

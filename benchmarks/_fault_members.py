@@ -23,7 +23,7 @@ class Members:
 
     @classmethod
     def of(cls, folder: Path, driver: int) -> Members:
-        """Those of the run in `folder`, whose command is process `driver`."""
+        """The members of the run in `folder`, whose command is process `driver`."""
         info = _info(folder)
         _, *workers = json.loads(info.get("pids", "[0]"))
         known = {pid: f"worker {rank}" for rank, pid in enumerate(workers)}

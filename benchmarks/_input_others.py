@@ -81,7 +81,7 @@ class Decoded:
 
 
 def _write_nothing(files: Files, order: Sequence[int], at: Path) -> None:
-    """It reads the files themselves."""
+    """Write nothing: the other side reads the files themselves."""
 
 
 def _stateful(of: Written) -> Any:

@@ -66,7 +66,7 @@ def train(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome:
 def _losses(
     session: Session, side: str, wanted: float, member: Membership, group: Group, recorder: Recorder
 ) -> Iterator[tuple[float, int, float]]:
-    """Of each evaluation the seconds since the start, the steps done, and the loss, until it is as low as wanted."""
+    """Yield each evaluation: seconds since the start, steps done, and the loss, until it is as low as wanted."""
     seed_all(session.train.seed)
     model, share = build_model(session, CPU), SampleShare(group.rank, group.size)
     evaluating, validation = model.flow("evaluate"), ValidationBatches(model, share)

@@ -55,7 +55,7 @@ def large_run(folder: Path, points: int) -> RunDirectory:
 
 
 def many_runs(folder: Path, count: int) -> None:
-    """So many finished runs of 100 steps."""
+    """Make so many finished runs of 100 steps."""
     first = large_run(folder, 100 * WORKERS)
     for number in range(1, count):
         shutil.copytree(first.path, folder / f"run-{number}")

@@ -84,7 +84,7 @@ def _row(step: int, rank: int) -> StepRow:
 
 
 def scrolled_ms(browser: Browser, link: str) -> float:
-    """Of the frames in which the page is scrolled from the timeline's first lane on: what 95 % of them take at most."""
+    """The time that 95 % of frames take at most, while the page is scrolled from the timeline's first lane on."""
     page = browser.new_page(viewport={"width": 1300, "height": 900})
     page.goto(f"{link}#/run/ranks")
     timeline = page.locator("[data-card=timeline]")

@@ -56,7 +56,7 @@ class Images(Dataset[Any]):
 
 
 class Gathered(Images):
-    """Of which a loader gets a batch at once."""
+    """Images of which a loader gets a batch at once."""
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
         """A batch; torch's fetcher asks for it."""

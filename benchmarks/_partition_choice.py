@@ -43,7 +43,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Found:
-    """Of one network: what was predicted, and by the partition's name the median step, and processor seconds."""
+    """A network's findings: the prediction, and by the partition's name the median step and processor seconds."""
 
     predicted: Predicted
     step_s: dict[str, float]

@@ -32,7 +32,7 @@ LOOK_S = 0.02
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a step of one rank: seconds, and CPU seconds of its processes."""
+    """The cost of a step of one rank: seconds, and CPU seconds of its processes."""
 
     seconds: float
     cpu_s: float

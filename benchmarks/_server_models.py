@@ -116,7 +116,7 @@ class Pace:
 
 @cache
 def pace() -> Pace:
-    """Of this machine. Raises LabError, DataError."""
+    """The pace of this machine. Raises LabError, DataError."""
     _mnist.require()
     with tempfile.TemporaryDirectory() as folder:
         return Pace(**_found(_in_lab.run(_session({}, STEADY, 1, 0, folder), RATE, "_server_peer.py", PACE)))

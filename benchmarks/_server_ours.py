@@ -153,7 +153,7 @@ class Worker:
 
     @staticmethod
     def part(tensor: Tensor, one: Slice) -> Tensor:
-        """Of a slice."""
+        """The part of a slice."""
         return tensor[one.parts[0].start : one.parts[0].end]
 
 

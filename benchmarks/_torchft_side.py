@@ -81,7 +81,7 @@ def diloco(
 
 
 def _fragments(module: nn.Module, count: int) -> list[nn.Module]:
-    """So many fragments of interleaved blocks; the first has all else, too. One is the whole module."""
+    """Cut into so many fragments of interleaved blocks; the first has all else, too. One is the whole module."""
     if count == 1:
         return [module]
     blocks = list(module.get_submodule("blocks").children())

@@ -184,7 +184,7 @@ def _count(data: Data, kind: str) -> int:
 
 
 def _row(name: str, count: int, found: Paired, peer: str) -> Row:
-    """Of seconds of an epoch; the ratio is of rates."""
+    """A row of seconds of an epoch; the ratio is of rates."""
     print(f"{name}: 1 / ratio {found.ratio:.3f} ± {found.spread:.3f}")
     return Row(name, count / found.ours, "samples/s", peer, count / found.theirs, 1 / found.ratio, ROWS[name], "higher")
 

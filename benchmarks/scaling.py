@@ -61,7 +61,7 @@ class Driver:
         return Connection.open(self.host, self.port, key, service, hello, self.attempt_id, timeout_s=PATIENT_S)
 
     def connect_all(self, service: str, hellos: Sequence[dict[str, Any]]) -> list[Connection]:
-        """Of many workers, some at a time."""
+        """The connections of many workers, some at a time."""
         with ThreadPoolExecutor(AT_ONCE) as threads:
             return list(threads.map(partial(self.connect, service), hellos))
 

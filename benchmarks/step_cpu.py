@@ -40,7 +40,7 @@ LEAST_MS = 1.0  # that is printed
 
 @dataclass(frozen=True)
 class Stretch:
-    """Of a step: its seconds, and CPU seconds over all ranks by thread and kind of work."""
+    """The cost of a step: its seconds, and CPU seconds over all ranks by thread and kind of work."""
 
     step_s: float
     cpu_s: Mapping[tuple[str, str], float]

@@ -25,7 +25,7 @@ class Home:
     told: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
 
     def client(self, number: int = 0) -> FileClient:
-        """Of the worker of this rank."""
+        """The client of the worker of this rank."""
         host, port = self.server.address
         return FileClient.open(host, port, self.directory.key(), self.server.attempt_id, "worker", number)
 

@@ -233,7 +233,10 @@ def questions_whether_a_rank_is_0(file):
                 yield node.lineno
     asked = [node.test for node in nodes(file, ast.If, ast.IfExp, ast.While)]
     asked += [node.operand for node in nodes(file, ast.UnaryOp) if isinstance(node.op, ast.Not)]
-    asked += [value for node in nodes(file, ast.BoolOp) for value in node.values]
+    both = [
+        node.values for node in nodes(file, ast.BoolOp) if isinstance(node.op, ast.And)
+    ]  # `rank or 0` has a default
+    asked += [value for values in both for value in values]
     yield from (node.lineno for node in asked if _is_rank(node))
 
 

@@ -76,16 +76,16 @@ class _DrainWatch:
 
     def __init__(self, ray: Any) -> None:
         self._state, self._node = ray._private.state.state, ray.get_runtime_context().get_node_id()
-        self._told, self._next_s = False, time.monotonic() + DRAIN_LOOK_S
+        self._drains, self._next_s = False, time.monotonic() + DRAIN_LOOK_S
 
     def has_begun(self) -> bool:
         """Whether that is news; Ray is asked once in a while."""
-        if self._told or time.monotonic() < self._next_s:
+        if self._drains or time.monotonic() < self._next_s:
             return False
         self._next_s = time.monotonic() + DRAIN_LOOK_S
         with suppress(Exception):  # whatever Ray raises where its head is away: it is asked again
-            self._told = self._node in self._state.get_draining_nodes()
-        return self._told
+            self._drains = self._node in self._state.get_draining_nodes()
+        return self._drains
 
 
 def train(session: str | Path, rank: int, world_size: int, overrides: Sequence[str] = (), *, launch: str = "") -> None:

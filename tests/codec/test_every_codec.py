@@ -246,7 +246,7 @@ def test_what_it_remembers_makes_the_next_frame_and_nothing_else_does(name):
 
 
 def digests(rank, world_size):
-    """Of three frames of each codec."""
+    """Digests of three frames of each codec."""
     return [_digest(name) for name in CODECS]
 
 

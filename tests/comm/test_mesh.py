@@ -30,7 +30,7 @@ WITHIN_S = 60.0  # on a busy machine, too
 
 @contextmanager
 def meshes(size: int) -> Iterator[list[Mesh]]:
-    """Of ranks that are all in this process."""
+    """Yield meshes of ranks that are all in this process."""
     store = HashStore()
     with ThreadPoolExecutor(size) as pool:
         made = list(pool.map(lambda rank: Mesh(BoardBulletin(store, rank, size, 0), WITHIN_S), range(size)))

@@ -26,7 +26,7 @@ def contribution(rank: int, step: int) -> torch.Tensor:
 
 
 def summed(rank: int, world_size: int, how: str) -> list[list[bool]]:
-    """Of some steps: whether head and own values are the sums, and whether then all have what owners made of them."""
+    """Say of steps whether head and own values are the sums, and whether then all have what owners made of them."""
     shape, group = BufferShape(VALUES, torch.float32, torch.device("cpu")), joined()
     if how == "ring":
         memory = [Memory.in_place(shape), Memory.in_place(shape)]

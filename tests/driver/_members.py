@@ -45,7 +45,7 @@ class Worker:
         if "end" in message:
             self.gone = True
         if "members" in message:
-            self.news.hear(**message["members"])
+            self.news.change(**message["members"])
         self.requests = message.get("requests", self.requests)
 
     @property
@@ -120,7 +120,7 @@ class World:
 
     @property
     def here(self) -> list[Worker]:
-        """Those that live, and have not left."""
+        """The workers that live, and have not left."""
         return [worker for worker in self.workers.values() if not worker.gone]
 
     def joins(self) -> None:

@@ -32,7 +32,7 @@ def until(condition: Callable[[], object], words: Callable[[], str], at_most_s: 
 
 
 def addresses_of(lab: Lab, kind: str) -> list[str]:
-    """Of each machine; with IPv6 there are no others."""
+    """The addresses of each machine; with IPv6 there are no others."""
     if kind == "IPv4":
         return [lab.topology.address(host) for host in range(3)]
     for host in range(3):

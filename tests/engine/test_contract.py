@@ -95,7 +95,7 @@ def launcher(run: Run, engine: Tried) -> psutil.Process:
 
 
 def reached_from_outside(ends: Iterable[ListeningSocket]) -> list[ListeningSocket]:
-    """Those that answer at an address of this machine that others know."""
+    """The sockets that answer at an address of this machine that others know."""
     addresses = {
         entry.address
         for entries in psutil.net_if_addrs().values()

@@ -47,7 +47,7 @@ def hidden() -> list[str]:
 
 @pytest.fixture
 def interface() -> str:
-    """Of this machine, and not loopback: the driver listens there, as it does for other machines."""
+    """An address of this machine that is not loopback: the driver listens there, as it does for other machines."""
     for name, entries in psutil.net_if_addrs().items():
         for entry in entries:
             if entry.family == socket.AF_INET and not entry.address.startswith("127."):

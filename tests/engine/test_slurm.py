@@ -54,7 +54,7 @@ def volary(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def jobs() -> list[str]:
-    """Those in the queue: number and state."""
+    """The jobs in the queue: number and state."""
     said = subprocess.run(["squeue", "--noheader", "--format=%i %T"], capture_output=True, text=True, check=True).stdout
     return [line for line in said.splitlines() if not line.endswith("COMPLETING")]
 

@@ -104,7 +104,7 @@ class Lossy:
 
     @property
     def digest(self) -> str:
-        """Of all that was agreed, bit for bit."""
+        """A digest of all that was agreed, bit for bit."""
         return self._digest.hexdigest()
 
     def accounted(self) -> dict[str, Tensor]:
@@ -125,7 +125,7 @@ def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], atol: fl
 
 @dataclass
 class Seen:
-    """Of a codec, on a rank. state: its residuals after the last step. counted: bytes sent and received in a step.
+    """A codec's results on a rank. state: residuals after the last step. counted: bytes sent and received in a step.
 
     plain_bytes: what the values of that step would have taken, both ways.
     """

@@ -71,7 +71,7 @@ class Turns:
         self.exchange.release(self.version)
 
     def agreed(self, number: int) -> float:
-        """Of the values of a bucket, which are all the same."""
+        """The sum in a bucket: that of its values, which are all the same."""
         return float(self.buckets.slots[number].agreed.unique())
 
 

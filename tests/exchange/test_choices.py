@@ -124,7 +124,7 @@ ALLOWED = st.sampled_from([(), ("onebit",), ("onebit", "int8")])
 
 
 def expected_s(seen: StepFigures, codecs: Sequence[Codec]) -> float:
-    """Of a step whose layers travel by these, written down once more."""
+    """The seconds of a step whose layers travel by these, written down once more."""
     busy_s, wire_s = seen.compute_s, 0.0
     for layer, codec in zip(seen.layers, codecs, strict=True):
         representation = representation_of(codec)

@@ -67,7 +67,7 @@ def contribute(errors: ErrorFeedback, layout: list[BucketPlan], gradient: float)
 
 
 def residual(errors: ErrorFeedback, name: str) -> float:
-    """Of its values, which are all the same; nothing is kept of what is paid."""
+    """The residual of its values, which are all the same; nothing is kept of what is paid."""
     return float(errors.state().get(name, {}).get("residual", torch.zeros(1)).unique())
 
 

@@ -96,7 +96,7 @@ class Turns:
         return [buffer for buffer, _, _ in self.route.sums]
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Of the route or of what was said: a push that is not expected may come any time, and wakes nobody here."""
+        """Wait for the route or a message: a push that is not expected may come any time, and wakes nobody here."""
         ticks = threading.Event()
         for _ in range(int(AT_MOST_S * 100)):
             if condition():

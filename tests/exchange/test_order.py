@@ -56,7 +56,7 @@ def test_nothing_to_send_is_no_order():
 
 
 def cycle(ready: list[float], takes: list[float], update: list[float], then: list[float]) -> StepTimes:
-    """Of a network whose layers are the parcels, the last layer first; then: what forward computes in each, so too."""
+    """Times of a network whose layers are the parcels, the last one first, as in `then`, which forward computes."""
     count = len(ready)
     uses = [([parcel], then[parcel]) for parcel in reversed(range(count))]
     return StepTimes(ready, takes, update, list(reversed(range(count))), uses)

@@ -111,7 +111,7 @@ class Run:
         return last_step(self.directory)
 
     def _workers(self) -> set[psutil.Process]:
-        """Those that are known; a launcher's need not be below the command."""
+        """The workers that are known; a launcher's need not be below the command."""
         with RunReader(self.directory) as reader, contextlib.suppress(psutil.NoSuchProcess):
             return {psutil.Process(pid) for pid in json.loads(reader.info()["pids"])}
         return set()

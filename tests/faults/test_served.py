@@ -43,7 +43,7 @@ def lost(run: Run) -> list[int | None]:
 
 
 def samples_used(run: Run) -> int:
-    """That the run's updates are made of, by its newest checkpoint."""
+    """The samples that the run's updates are made of, by its newest checkpoint."""
     checkpoints = Checkpoints(run.directory.checkpoints)
     state = json.loads((checkpoints.path(checkpoints.steps()[-1]) / "roster.json").read_bytes())
     return int(state["samples"])

@@ -66,7 +66,7 @@ def test_async_run_with_random_kills_and_joins_keeps_its_clocks_consistent_and_i
 
 
 def workers(run: Run) -> list[psutil.Process]:
-    """Those that live, of all that have done a step."""
+    """The workers that live, of all that have done a step."""
     with RunReader(run.directory) as reader:
         info = reader.info()
     ranks, pids = map(int, json.loads(info["hosts"])), json.loads(info["pids"])[1:]
@@ -75,7 +75,7 @@ def workers(run: Run) -> list[psutil.Process]:
 
 
 def memory_bytes(run: Run) -> int:
-    """Of what lives as long as the run: the driver and the servers."""
+    """The memory of what lives as long as the run: the driver and the servers."""
     with RunReader(run.directory) as reader:
         pids = [run.process.pid, *json.loads(reader.info()["server_pids"])]
     return sum(process.memory_info().rss for process in map(process_of, pids) if process is not None)

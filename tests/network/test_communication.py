@@ -120,7 +120,7 @@ def test_any_shape_and_group_gives_one_process_s_results_and_gradients_also_of_e
 
 
 def slopes(rank: int, world_size: int) -> list[list[float]]:
-    """Of each kind: derivative by backward, and by differences, of the sum of losses by one value of worker 1."""
+    """Slopes of each kind: by backward, and by differences, of the sum of losses by one value of worker 1."""
     passing, found = channel(), []
     for kind in COLLECTIVES:
 

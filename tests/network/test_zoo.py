@@ -172,7 +172,7 @@ def test_resnet_takes_the_cifar_stem_up_to_64_pixels_unless_told() -> None:
 
 
 def test_settings_of_every_network_are_read_without_torch() -> None:
-    """Of a weighted loss there is none: it must be told its parts."""
+    """A weighted loss is left out: it must be told its parts."""
     script = (
         "import sys; from volary.network import losses, zoo\n"
         "rooms = [(room.ROOM, name) for room in (zoo, losses) for name in room.ROOM.names()]\n"

@@ -64,7 +64,7 @@ def slow_run() -> RunDirectory:
 
 
 def histograms() -> list[Histogram]:
-    """Of two parameters every 10 steps; what a step changes of the second is far too much."""
+    """Histograms of two parameters every 10 steps; what a step changes of the second is far too much."""
     found = []
     for step in range(10, 101, 10):
         counts = tuple(20 - abs(place - 20) for place in range(41))

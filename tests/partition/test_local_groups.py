@@ -58,7 +58,7 @@ def train_both(rank: int, world_size: int) -> dict[tuple[str, bool], Trained]:
 
 
 def resume_all(rank: int, world_size: int) -> dict[str, tuple[Trained, Trained]]:
-    """Of each kind of group a run at once, and one that ends with its second period and is resumed."""
+    """Train with each kind of group at once, and once in a run that ends with its second period and is resumed."""
     found = {}
     for name, strategy in INSIDE.items():
         one, folder = local(outer=True, strategy=strategy), f"{name}, resumed"

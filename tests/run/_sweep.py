@@ -26,7 +26,7 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
 from volary.run.verdict import Verdict, read_verdict
-from volary.train.state.committing import Committing
+from volary.train.saving.committing import Committing
 
 if TYPE_CHECKING:
     from volary.train.state.drafts import Drafts

@@ -16,7 +16,7 @@ from volary.run.verdict import Verdict, read_verdict
 
 @pytest.fixture
 def run() -> RunDirectory:
-    """Of two lives, with an event."""
+    """Make a run of two attempts, with an event."""
     made = RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
     journal = Journal(made.database)
     for _ in range(2):

@@ -21,7 +21,7 @@ TICK_S = 0.1
 
 
 class NoJournal:
-    """Of what the watch writes down nothing is looked at."""
+    """Takes what the watch writes down, which nobody looks at."""
 
     fault = ""
 

@@ -35,12 +35,12 @@ class Faults:
             self._soon(self._part)
 
     def pauses(self, often: int, longest_s: float) -> None:
-        """Of workers."""
+        """Let workers pause."""
         for _ in range(self._random.randrange(often + 1)):
             self._soon(self._pause_worker, self._random.uniform(0.01, longest_s))
 
     def pauses_at_the_end(self, often: int, *for_s: float) -> None:
-        """Of workers, each for one of these times, when little is left to do or the run is over."""
+        """Let workers pause, each for one of these times, when little is left to do or the run is over."""
         for _ in range(self._random.randrange(often + 1)):
             self._at_the_end(self._pause_worker, self._random.choice(for_s))
 

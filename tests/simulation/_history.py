@@ -83,7 +83,7 @@ class History:
 
     @property
     def checkpoints(self) -> dict[int, Saved]:
-        """Those that there are, by step: a later one of the same step has taken the earlier one's place."""
+        """The checkpoints that there are, by step: a later one of the same step has taken the earlier one's place."""
         return {saved.step: saved for saved in self.saved}
 
     @property

@@ -26,7 +26,7 @@ class Checkpoints:
         """Nothing fails here."""
 
     def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> Future[None]:
-        """It counts."""
+        """Let the checkpoint count."""
         written = {number: value for (of, number), value in self._disk.items() if of == step}
         residuals = {rank: value for (of, rank), value in self._history.residuals.items() if of == step}
         self._history.saved.append(Saved(step, state, written, residuals))

@@ -222,7 +222,7 @@ class Run:
 
     @property
     def share_done(self) -> float:
-        """Of all samples of all epochs, how many updates are made of."""
+        """The share of all samples of all epochs that updates are made of."""
         return self.roster.samples / (self.samples * self.case.epochs)
 
     def _is_over(self) -> bool:

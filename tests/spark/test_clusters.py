@@ -27,7 +27,7 @@ QUIET_S = 120  # that an example takes on a quiet machine, at most
 
 @pytest.fixture
 def variables(spark: None) -> dict[str, str]:
-    """Of all processes of a cluster."""
+    """Variables of all processes of a cluster."""
     paths = [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"SPARK_HOME": str(home()), "SPARK_LOCAL_IP": "127.0.0.1"}
     own |= {"SPARK_WORKER_DIR": str(Path("work").absolute()), "SPARK_LOCAL_DIRS": str(Path("local").absolute())}

@@ -332,7 +332,7 @@ def finding_out(worker: Any) -> dict[str, Any]:
 
 
 def metrics(worker: Any) -> dict[str, Any]:
-    """Of 7 samples, which the workers have unevenly; those of top2 are all on the first one."""
+    """Metrics of 7 samples, which the workers have unevenly; those of top2 are all on the first one."""
     generator = torch.Generator().manual_seed(5)
     outputs, targets = torch.randn(7, 3, generator=generator), torch.tensor([0, 1, 2, 0, 1, -100, 0])
     places = [place for place, rank in enumerate((0, 1, 2, 0, 1, 0, 0)) if rank % worker.world_size == worker.rank]

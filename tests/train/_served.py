@@ -64,7 +64,7 @@ class Kept:
 
     @property
     def losses(self) -> list[float]:
-        """Of every step of this rank."""
+        """The losses of every step of this rank."""
         return [row.loss for row in self.rows]
 
 

@@ -78,7 +78,7 @@ class Trained:
 
     @property
     def losses(self) -> list[float]:
-        """Of every step, over the global batch."""
+        """The losses of every step, over the global batch."""
         return [row.loss for row in self.rows]
 
     def events(self, kind: str) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ def unsaid(output: Tensor, target: Tensor) -> Tensor:
 
 
 def sloping(output: Tensor, target: Tensor) -> Tensor:
-    """Of `Scores` a loss whose gradient is the same whatever the parameters are."""
+    """A loss of `Scores` whose gradient is the same whatever the parameters are."""
     there = target != -100
     slopes = (torch.arange(output.shape[-1]) * (target + 1).unsqueeze(-1)).sin()
     return ((output * slopes).sum(-1) * there).sum() / there.sum()

@@ -390,7 +390,7 @@ class Decaying(DroppingBetween):
 
 
 class Keeping(DroppingBetween):
-    """It keeps its first weight where no module knows of it, and reads it there."""
+    """A network that keeps its first weight where no module knows of it, and reads it there."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -85,7 +85,7 @@ def in_checkpoint(folder: Path, step: int = STEPS) -> tuple[dict[str, Tensor], d
 
 
 def loss_of(parameters: dict[str, Tensor]) -> float:
-    """Of the network with these, on all validation data."""
+    """The loss of the network with these, on all validation data."""
     model = build_model(averaged(EMA), torch.device("cpu"))
     model.module.load_state_dict(parameters)
     flow = model.flow("evaluate")

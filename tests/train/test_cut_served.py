@@ -161,7 +161,7 @@ def test_every_codec_encodes_what_parts_push_and_is_resumed(workers, inside):
 
 
 def apart(rank: int, world_size: int, inside: str) -> list[Kept | None]:
-    """Of two replicas that do not keep step with each other, in steps that late gradients do not make too long."""
+    """Train two replicas that do not keep step with each other, in steps that late gradients do not make too long."""
     rule = RULES["sgd"] | {"lr": 0.05}
     one = session("Exact", optimizer=rule, train={"steps": 24}, evaluate={"every": "6 steps"})
     names = {"ssp": {"name": "ssp", "staleness": 1}, "async": "async"}

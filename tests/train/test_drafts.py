@@ -22,7 +22,7 @@ def home() -> Iterator[Home]:
 
 @pytest.fixture
 def ranks(home: Home) -> list[RemoteDrafts]:
-    """Of two ranks, which see the directory themselves."""
+    """The drafts of two ranks, which see the directory themselves."""
     found = []
     for rank in (0, 1):
         place = SimpleNamespace(rank=rank, leads=rank == 0)

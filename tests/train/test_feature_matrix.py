@@ -248,7 +248,7 @@ def begun(one: Session, folder: str) -> None:
 
 
 def averages(one: Session, folder: Path) -> Parameters:
-    """Those in the last checkpoint, by the name of the parameter, if it has some."""
+    """The averages in the last checkpoint, by the name of the parameter, if it has some."""
     if isinstance(one.train.average, NoAverage) or not (steps := Checkpoints(folder).steps()):
         return {}
     found, manifest = Checkpoints(folder).path(steps[-1]), Checkpoints(folder).manifest(steps[-1])

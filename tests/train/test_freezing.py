@@ -56,7 +56,7 @@ MORE: dict[str, dict[str, Any]] = {
 
 
 def frozen(strategy: dict[str, Any], **settings: Any) -> Session:
-    """Of whose network a layer is trained from step THAW on, and one never."""
+    """A session in whose network a layer is trained from step THAW on, and one never."""
     rules = [{"match": "layers.0", "until": f"{THAW} steps"}, {"match": "layers.2.bias"}]
     return session("Deep", strategy=strategy, optimizer=ADAM, train={"steps": STEPS, "freeze": rules}, **settings)
 

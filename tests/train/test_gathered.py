@@ -47,7 +47,7 @@ def freed(unit: units.Unit) -> None:
 
 
 def in_small_units() -> None:
-    """Of this process: each layer is gathered alone, and nothing of it is left once it is freed."""
+    """Let this process have small units: each layer is gathered alone, and nothing of it is left once it is freed."""
     units.UNIT_BYTES, units.Unit.free = 1, freed
 
 

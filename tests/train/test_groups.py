@@ -35,7 +35,7 @@ def task(name: str, part: int) -> Session:
 
 
 def sums_along_axes(rank: int, world_size: int) -> dict[str, float]:
-    """Of a number that no other rank has, added up along each axis, both, and none."""
+    """The sums of a number that no other rank has, added up along each axis, both, and none."""
     whole, mesh, found = joined(), RankMesh(data=2, tensor=2), {}
     ways: list[tuple[Axis, ...]] = [("data",), ("tensor",), ("data", "tensor"), ()]
     for axes in ways:

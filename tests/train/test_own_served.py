@@ -71,7 +71,7 @@ def learnt(rows: Any) -> float:
 
 
 def loop_of(script: Script, rank: int = 0) -> ServedLoop:
-    """Of a worker whose run nobody drives."""
+    """The loop of a worker whose run nobody drives."""
     directory = SimpleNamespace(checkpoints=Path("checkpoints"))
     member: Any = SimpleNamespace(place=SimpleNamespace(rank=rank), directory=directory, remote=None)
     pulse, device = SimpleNamespace(asked_to_end=False), torch.device("cpu")

@@ -135,7 +135,7 @@ def closing(worker: Any) -> dict[str, Any]:
 
 
 def weighed(worker: Any) -> dict[str, Any]:
-    """Of each batch the first class alone counts, more on one worker than on another; of some batches nothing does."""
+    """A loop where the first class of each batch alone counts, more on one worker than on another; of some, nothing."""
     model = network()
     model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9), passes=2)
     calls, losses = 0, []

@@ -61,7 +61,7 @@ def broken(function: Callable[..., Any], call: int, *, after: bool) -> Callable[
 
 
 def one(strategy: dict[str, Any], *, due: bool, lr: float = 0.02) -> Any:
-    """Of 12 contributions. due: after number AT all meet again, to compare and to evaluate."""
+    """A session of 12 contributions. due: after number AT all meet again, to compare and to evaluate."""
     period = period_of(strategy)
     return session(
         "Dropping",
@@ -174,8 +174,8 @@ def test_a_spare_waits_until_it_is_named_or_the_run_is_over():
     news, found = MemberNews(10), []
     waiting = threading.Thread(target=lambda: found.append(news.naming(2, lambda: False)))
     waiting.start()
-    news.hear([1], 1)
-    news.hear([1, 2], 2)
+    news.change([1], 1)
+    news.change([1, 2], 2)
     waiting.join(30)
     assert found == [GroupMembers((1, 2), 2)]
     assert news.naming(7, lambda: True) is None
@@ -185,11 +185,11 @@ def test_who_waits_for_a_lost_worker_is_interrupted_before_it_hears_who_is_left(
     news, seen = MemberNews(10), []
     first = GroupMembers((0, 1, 2))
     with news.interrupting(first, lambda: seen.append(news.newest.number)):
-        news.hear([0, 2], 1)
-        news.hear([0, 2], 1)  # said again
+        news.change([0, 2], 1)
+        news.change([0, 2], 1)  # said again
     assert seen == [0]
     assert news.after(first, PeerLost("x")) == GroupMembers((0, 2), 1)
-    news.hear([0], 2)
+    news.change([0], 2)
     assert seen == [0], "nobody waits any more"
     with pytest.raises(PeerLost, match="is lost"), news.interrupting(GroupMembers((0, 2), 1), lambda: None):
         pass
@@ -206,7 +206,7 @@ def test_who_waits_for_news_wakes_as_they_come():
     news, found = MemberNews(10), []
     waiting = threading.Thread(target=lambda: found.append(news.after(GroupMembers((0, 1)), PeerLost("x"))))
     waiting.start()
-    news.hear([1], 1)
+    news.change([1], 1)
     waiting.join(30)
     assert found == [GroupMembers((1,), 1)]
 
@@ -219,6 +219,6 @@ def test_a_broken_exchange_waits_for_news_as_long_as_another_driver_may_take_a_l
     waiting.start()
     waiting.join(0.6)  # two looks longer than the bound
     assert waiting.is_alive()
-    news.hear([0, 1], 5)
+    news.change([0, 1], 5)
     waiting.join(30)
     assert found == [GroupMembers((0, 1), 5)]

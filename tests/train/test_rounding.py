@@ -61,7 +61,7 @@ class Choices:
         self._seen.append((inputs[0].detach() > 0).long())
 
     def take(self, parts: int) -> Tensor:
-        """Of all samples in the order of the parts: (samples, choices)."""
+        """The choices of all samples in the order of the parts: (samples, choices)."""
         seen, self._seen = self._seen, []
         return torch.cat([torch.cat(seen[3 * part : 3 * part + 3], 1) for part in range(parts)])
 

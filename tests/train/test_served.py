@@ -82,7 +82,7 @@ def asked_ahead(rank: int, world_size: int, models: Sequence[Any]) -> list[tuple
 
 
 def warmed_up(rank: int, world_size: int) -> list[bool]:
-    """Of each change of the codec's stage: whether all that was pushed before it was held."""
+    """Say of each change of the codec's stage whether all that was pushed before it was held."""
     found, held, at, push, wait = list[bool](), [True], PushEncoding.at, ServerKeeper.push, ServerKeeper.settle
 
     def changing(encoding: PushEncoding, samples: int) -> None:

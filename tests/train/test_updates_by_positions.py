@@ -39,7 +39,7 @@ def uneven(bits: int = 64, data: Mapping[str, Any] = {}, **more: Any) -> Session
 
 
 def gradients(one: Session, batches: list[list[int]]) -> list[dict[str, Tensor]]:
-    """Of the means over all that counts of these samples, by parameter; zero if nothing does, or it was not used."""
+    """Gradients of the means over all that counts of these samples; zero if nothing does, or it was not used."""
     model = build_model(one, torch.device("cpu"))
     flow, named, found = model.flow("train"), dict(model.module.named_parameters()), []
     for numbers in batches:
@@ -57,7 +57,7 @@ def begun_with(one: Session) -> dict[str, Tensor]:
 
 @contextmanager
 def closed_updates() -> Iterator[list[list[int]]]:
-    """Of each update, the samples of its contributions, in the process that hosts the roster."""
+    """Yield the samples of each update's contributions, in the process that hosts the roster."""
     updates: list[list[int]] = []
     close = WorkScheduler._close_one
 

@@ -26,7 +26,7 @@ LOCAL = {"name": "local", "period": 1}
 
 
 def sequences() -> TensorDataset:
-    """Of three positions each, of which few count; of every fourth sequence none does."""
+    """Sequences of three positions each, of which few count; of every fourth sequence none does."""
     generator = torch.Generator().manual_seed(5)
     inputs = torch.randn(23, 3, FEATURES, generator=generator).double()
     targets = torch.randint(CLASSES, (23, 3), generator=generator)

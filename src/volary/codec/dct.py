@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Dct(FrameCodec):
-    """Of each tile of 64 x 64 values a share of the coefficients travels, exactly; the rest waits for its turn."""
+    """A share of the coefficients of each tile of 64 x 64 values travels, exactly; the rest waits for its turn."""
 
     by_rows: ClassVar[bool] = True
     side: ClassVar[int] = 64  # of a tile, in rows and columns; those at the edges are smaller

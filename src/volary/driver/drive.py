@@ -218,8 +218,8 @@ class Drive:
 
     def _note_taken_away(self, journal: Journal) -> None:
         """Note once that the run ends as this machine, or a worker's, is taken away: a queue resumes it then."""
-        told = not self._interrupts.count and any(worker.taken_away for worker in self._watch.workers.values())
-        if (told or self._interrupts.terminated) and not self._taken_away:
+        taken_away = not self._interrupts.count and any(worker.taken_away for worker in self._watch.workers.values())
+        if (taken_away or self._interrupts.terminated) and not self._taken_away:
             self._taken_away = True
             journal.note(terminated=journal.attempt)
 

@@ -139,7 +139,7 @@ class HeartbeatService:
         known = self.watch.workers.get(who.rank)
         again = known is not None and known.pid != 0
         if who.trains is not None and self._gathering is not None:
-            self._gathering.came(who.rank, who.trains)
+            self._gathering.arrived(who.rank, who.trains)
         late = who.trains is not None and self._gathering is None
         if late or not self.watch.joined(peer, who.rank, who.pid, who.host):
             yield peer, {"end": self._why_not(who.rank)}

@@ -156,7 +156,7 @@ class ReplicatedKeeper(Keeper, Protocol):
         """Return when `done`, which something that arrives makes true. Raises PeerLost if a peer went away."""
         ...
 
-    def tell(self, change: Callable[[], None]) -> None:
+    def notify(self, change: Callable[[], None]) -> None:
         """Make a change that somebody may wait for; from any thread."""
         ...
 

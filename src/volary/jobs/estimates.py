@@ -18,7 +18,7 @@ NICENESS = 10  # of a dry run: a tenth of what a run gets of a core that both wa
 
 
 class MemoryEstimates:
-    """Of the runs of a queue. environment: the variables with which a run was submitted."""
+    """Estimates the memory of a queue's runs. environment: the variables with which a run was submitted."""
 
     def __init__(self, environment: Callable[[str], Mapping[str, str]]) -> None:
         self._environment = environment

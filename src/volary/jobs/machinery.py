@@ -219,8 +219,8 @@ class RunMachinery:
         if entry.given is None or entry.boot != self.moment().boot:  # else nobody knows when it ended
             return
         began_at, now = clock.at(entry.started_s), clock.now_s()
-        said = float(_info(entry.run).get("ended_at", now))  # a runner may see it later
-        ended_at = said if began_at <= said <= now else now
+        noted = float(_info(entry.run).get("ended_at", now))  # a runner may see it later
+        ended_at = noted if began_at <= noted <= now else now
         memory_bytes = entry.used_bytes or entry.demand.memory_bytes
         self._table.keep_past(entry, PastUse(entry.run, entry.given, memory_bytes, began_at, ended_at))
 

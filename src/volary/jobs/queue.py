@@ -141,7 +141,7 @@ class LocalQueue:
         return placed
 
     def hold(self, run: str) -> None:
-        """It does not start until it is released; one that runs is stopped after its step. Raises RunError."""
+        """Let a run wait until it is released; one that runs is stopped after its step. Raises RunError."""
         self._change(run, lambda entry: msgspec.structs.replace(entry, held=True))
 
     def release(self, run: str) -> None:

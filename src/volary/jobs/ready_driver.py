@@ -58,7 +58,7 @@ class ReadyDriver:
         return True
 
     def close(self) -> None:
-        """It was not needed."""
+        """End the driver, as it was not needed."""
         self._socket.close()
         self.process.kill()
         self.process.wait()

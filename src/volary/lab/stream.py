@@ -22,13 +22,13 @@ def receive(address: str, seconds: float, flows: int) -> list[tuple[float, int]]
     """
     seen: list[tuple[float, int]] = []
     total, room, give_up = 0, bytearray(_PIECE_BYTES), time.monotonic() + START_S
-    with contextlib.ExitStack() as plugs, selectors.DefaultSelector() as selector:
-        server = plugs.enter_context(socket.create_server((address, PORT), backlog=256))
+    with contextlib.ExitStack() as sockets, selectors.DefaultSelector() as selector:
+        server = sockets.enter_context(socket.create_server((address, PORT), backlog=256))
         selector.register(server, selectors.EVENT_READ)
         while not seen or seen[-1][0] < seen[0][0] + seconds:
             for key, _ in selector.select(_BIN_S):
                 if key.fileobj is server:
-                    selector.register(plugs.enter_context(server.accept()[0]), selectors.EVENT_READ)
+                    selector.register(sockets.enter_context(server.accept()[0]), selectors.EVENT_READ)
                     flows -= 1
                 elif isinstance(key.fileobj, socket.socket):
                     total += key.fileobj.recv_into(room)

@@ -75,7 +75,7 @@ class MLflow:
 
 @contextmanager
 def _defaults(settings: Mapping[str, str]) -> Iterator[None]:
-    """These environment variables meanwhile, but for those that the user has set."""
+    """Set these environment variables meanwhile, but for those that the user has set."""
     ours = {name: value for name, value in settings.items() if name not in os.environ}
     os.environ.update(ours)
     try:

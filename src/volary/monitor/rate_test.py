@@ -97,7 +97,7 @@ class RateTest:
 
 
 def rates_between(low: float, high: float, steps: int) -> list[float]:
-    """So many rates from `low` to `high`, each the same factor above the one before."""
+    """Return `steps` rates from `low` to `high`, each the same factor above the one before."""
     return [low * (high / low) ** (step / (steps - 1)) for step in range(steps)]
 
 

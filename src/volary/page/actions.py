@@ -90,6 +90,6 @@ STARTS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
         str(directory.path), parsed(body, Priority, "priority").value
     ),
 }
-"""Those that start processes: resume the run, with other settings too; add workers to it; and what changes its place in
-the queue, whose runner starts others then.
+"""Actions that start processes: resume the run, with other settings too; add workers to it; and those that change its
+place in the queue, whose runner starts others then.
 """

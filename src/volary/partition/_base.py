@@ -77,7 +77,7 @@ class Passes(Protocol):
 
     @property
     def share(self) -> float:
-        """Of the contribution's loss, the factor of this batch's or micro-batch's."""
+        """The factor of this batch's or micro-batch's loss in the contribution's."""
         ...
 
     def backward(self, loss: Tensor) -> None:

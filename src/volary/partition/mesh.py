@@ -111,7 +111,7 @@ class TwoAxes(Partition):
 
     @property
     def _settings(self) -> Mapping[str, Any]:
-        """Of the partition within a replica, as they were given."""
+        """The settings of the partition within a replica, as they were given."""
         given = next((given for name, given in self.axes.items() if name != DATA), None)
         return {key: value for key, value in given.items() if key != WORKERS} if isinstance(given, Mapping) else {}
 

@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def ended(self) -> str:
-        """That it ended, in words, and why if it said so."""
+        """A sentence that it ended, and why if it said so."""
         return f"ended: {self.reason}" if self.reason else "ended without reporting a reason"
 
     def write(self, folder: Path, disk: Disk | None = None) -> None:

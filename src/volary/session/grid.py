@@ -127,7 +127,7 @@ class Grid:
         }
 
     def _drawn(self, generator: random.Random, count: int) -> list[dict[str, str]]:
-        """So many different combinations of what is varied, or as many as there are."""
+        """Draw `count` different combinations of what is varied, or as many as there are."""
         found: dict[tuple[str, ...], None] = {}
         for _ in range(_TRIES * count):
             values = self.varied.values()

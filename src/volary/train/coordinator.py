@@ -59,7 +59,7 @@ class EvaluateTask:
 
     state: gives False if that state is not there any more. measured: told the totals of all batches, float64 (measured,
     2), and how many of their samples could not be read, of how many; None: nothing is measured. step: of the state.
-    writes: whether this worker takes part if the network writes a text, and tells: whether it says what was written.
+    writes: whether this worker takes part if the network writes a text, and reports: whether it says what was written.
     """
 
     batches: Iterable[Batch]
@@ -67,7 +67,7 @@ class EvaluateTask:
     measured: Callable[[Tensor, int, int], None] | None
     step: int
     writes: bool
-    tells: bool
+    reports: bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -203,5 +203,5 @@ def _evaluate(it: Training[Coordinator], task: EvaluateTask) -> None:
                 task.measured(*totals(it.evaluating, task.batches, it.device, it.recorder.enter))
             if it.writer is not None and task.writes:
                 text = it.writer.write(task.step, it.device, it.recorder.enter)
-                if task.tells:
+                if task.reports:
                     it.recorder.event("text", of_step=task.step, prompt=it.writer.prompt, text=text)

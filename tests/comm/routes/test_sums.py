@@ -75,7 +75,7 @@ def test_one_route_can_be_taken_anywhere():
 
 
 def digests(rank: int, world_size: int, names: list[str], topology: Topology) -> list[str]:
-    """Of each route's sum of what only rounding to some order can give."""
+    """Digests of each route's sum of what only rounding to some order can give."""
     found = []
     for attempt_id, name in enumerate(names):
         taken = route(name, joined(attempt_id), [shape(NUMEL)], topology)

@@ -21,7 +21,7 @@ from volary.train.model import build_model
 
 
 def of_classes(counts: list[int]) -> InMemory:
-    """So many samples of each class, class by class; the input is the number of the sample."""
+    """Make so many samples of each class, class by class; the input is the number of the sample."""
     targets = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     return InMemory(torch.arange(len(targets), dtype=torch.float32).unsqueeze(1), targets, len(counts))
 

@@ -95,7 +95,7 @@ def test_large_batches_get_more_memory_once_one_was_late_and_the_one_before_was_
     unused = len(slots.unused)
     until = time.monotonic() + 60
     while not samples.ready:
-        samples._hear(0.1)
+        samples._collect(0.1)
         assert time.monotonic() < until
     following = next(feed)
     assert len(slots.unused) == unused

@@ -56,7 +56,7 @@ def one_optimizer_of_two_models(worker: Any) -> State:
 
 
 def two_optimizers_of_one_model(worker: Any) -> State:
-    """Of which worker.distribute is given one."""
+    """worker.distribute is given one of them."""
     model = network()
     first, second = sgd(model[0]), torch.optim.Adam(model[2].parameters(), lr=0.01)
     worker.distribute(model, first)

@@ -148,7 +148,7 @@ class KeyedServer:
     # From here on everything runs in the server's thread.
 
     def peer_addresses(self) -> set[str]:
-        """Those from which services are used at this moment."""
+        """The addresses from which services are used at this moment."""
         return {peer.address for peer in self._peers.values() if peer.opened}
 
     def _serve(self) -> None:

@@ -23,7 +23,7 @@ _BEYOND = "255.255.255.254"
 
 
 def seen_from_here(ends: Sequence[End], own: str) -> dict[End, End]:
-    """Those of the ranks' listening ends that this rank, whose address is `own`, is to see elsewhere, and where.
+    """Listening ends of ranks that this rank, whose address is `own`, is to see elsewhere, and where.
 
     Raises SettingError if they are no IPv4 addresses, which gloo has in the same order everywhere.
     """

@@ -76,9 +76,9 @@ class Gate:
             try:
                 with self._open.using(control):
                     while True:
-                        said = control.receive(SILENCE_S)
-                        if "ticket" in said:
-                            self._open.start(self._fetch, relay, str(said["ticket"]))
+                        message = control.receive(SILENCE_S)
+                        if "ticket" in message:
+                            self._open.start(self._fetch, relay, str(message["ticket"]))
             except (ConnectionLost, BadFrame, TimeoutError) as problem:
                 if not self._open.closed.is_set():
                     _log.warning("%s is lost (%s); trying again", relay.words, problem)

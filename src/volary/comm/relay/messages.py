@@ -69,7 +69,7 @@ Reply: TypeAlias = GateAddresses | Call | Reached | NotReached
 
 
 class Ticket(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a guest who waits at a relay for a gate: told to the gate, and by it to the relay."""
+    """The number of a guest who waits at a relay: the relay sends it to the gate, which sends it back."""
 
     ticket: str
 

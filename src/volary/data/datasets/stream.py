@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from volary.data.batching.collate import collate
-from volary.data.datasets.stream_shards import IterableInShards, StreamShards, Tellings
+from volary.data.datasets.stream_shards import IterableInShards, StreamShards, ValueExchange
 from volary.data.reader import Found, SamplePlaces
 from volary.errors import DataError
 
 if TYPE_CHECKING:
-    from volary.data.datasets.stream_shards import Telling
+    from volary.data.datasets.stream_shards import ValueBoard
     from volary.sharding.samples import SampleShare
 
 
@@ -58,10 +58,10 @@ class Stream:
         """Whether each worker reads shards of its own."""
         return self._shards is not None
 
-    def divide(self, share: SampleShare, bulletin: Telling) -> None:
+    def divide(self, share: SampleShare, bulletin: ValueBoard) -> None:
         """Read for this share alone from now on, if it is in shards. bulletin: of all workers, for this stream."""
         if self._shards is not None:
-            self._shards.divide(share, Tellings(bulletin))
+            self._shards.divide(share, ValueExchange(bulletin))
             self._epoch = -1
 
     def first(self) -> tuple[Tensor, Tensor]:

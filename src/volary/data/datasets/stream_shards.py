@@ -29,26 +29,26 @@ class IterableInShards(Protocol):
         ...
 
 
-class Telling(Protocol):
+class ValueBoard(Protocol):
     """How all who read a stream tell each other plain values; see `volary.comm.groups.group.Bulletin`."""
 
     def share(self, topic: str, value: Any) -> list[Any]: ...
     def forget(self, topic: str) -> None: ...
 
 
-class Tellings:
+class ValueExchange:
     """All who read a stream tell each other values in turn: each takes part in as many."""
 
-    def __init__(self, bulletin: Telling) -> None:
-        self._bulletin, self._told = bulletin, 0
+    def __init__(self, bulletin: ValueBoard) -> None:
+        self._bulletin, self._exchanged = bulletin, 0
 
-    def tell(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any) -> list[Any]:
         """Everybody's value, by rank. Whoever has told more since has read what was told before."""
-        told = self._bulletin.share(f"batches {self._told}", value)
-        if self._told:
-            self._bulletin.forget(f"batches {self._told - 1}")
-        self._told += 1
-        return told
+        everybody = self._bulletin.share(f"batches {self._exchanged}", value)
+        if self._exchanged:
+            self._bulletin.forget(f"batches {self._exchanged - 1}")
+        self._exchanged += 1
+        return everybody
 
 
 class ShardBatch(NamedTuple):
@@ -73,9 +73,9 @@ class StreamShards:
         self._dataset, self._name = dataset, name
         self.divide(UNDIVIDED, None)
 
-    def divide(self, share: SampleShare, tellings: Tellings | None) -> None:
-        """Read for this share from the next `start` on. tellings: of all who have a share; None: there is one."""
-        self._share, self._tellings = share, tellings
+    def divide(self, share: SampleShare, exchange: ValueExchange | None) -> None:
+        """Read for this share from the next `start` on. exchange: of all who have a share; None: there is one."""
+        self._share, self._exchange = share, exchange
         self._own: dict[int, _Shard] = {}
         self._ahead: deque[ShardBatch] = deque()
         self._batch, self._ended = 0, False
@@ -157,9 +157,9 @@ class StreamShards:
 
     def _announce(self, mine: list[list[Any]]) -> dict[int, list[list[Any]]]:
         """The samples that each share has of the next batches, by its number; of all of them one, if each reads all."""
-        if self._tellings is None or not self._apart or self._share.count == 1:
+        if self._exchange is None or not self._apart or self._share.count == 1:
             return {self._share.number: mine}
-        return dict(self._tellings.tell([self._share.number, mine]))
+        return dict(self._exchange.exchange([self._share.number, mine]))
 
 
 class _Shard:

@@ -239,7 +239,7 @@ class Pipeline:
         """Batches of so many rows in MEMORY_BYTES."""
         return MEMORY_BYTES // max(1, rows * self._maker.sample_bytes)
 
-    def _hear(self, at_most_s: float) -> bool:
+    def _collect(self, at_most_s: float) -> bool:
         """Take in what processes have done since; whether there was something."""
         if self._forked is None:
             return False
@@ -273,7 +273,7 @@ class Pipeline:
             self._release(self._newest)
             self._newest = None
         if self._ahead and self._ahead[0].left:
-            self._hear(0.0)
+            self._collect(0.0)
         while self._ahead:
             self._newest = self._ahead.popleft()
             # of processes several at a time: what is done rarely finds the cores' caches full of images
@@ -357,7 +357,7 @@ class Pipeline:
             made.out, made.begun = self._memory(len(made.indices)), True
             self._by_threads(made)
         while left := made.left:
-            moved = self._hear(STUCK_S) if made.elsewhere else made.wait(STUCK_S)
+            moved = self._collect(STUCK_S) if made.elsewhere else made.wait(STUCK_S)
             if not moved and made.left == left:
                 name = self.records.name(made.indices[0])
                 raise DataError(f"{name}: storage gave none of the samples of a batch for {STUCK_S:g} s")

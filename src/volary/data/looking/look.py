@@ -77,12 +77,12 @@ def _of_images(path: Path, found: ClassFolders) -> Look:
 
 
 def _of_sounds(path: Path, found: ClassFolders) -> Look:
-    heard = sounds(found.records, found.spread(PICTURES), path, found.class_of)
-    why, session = _why_none(path, found, heard.pictures, "WAV files"), ""
+    seen_sounds = sounds(found.records, found.spread(PICTURES), path, found.class_of)
+    why, session = _why_none(path, found, seen_sounds.pictures, "WAV files"), ""
     if not why:
-        session, reason = of_sound_folders(path, found, heard)
+        session, reason = of_sound_folders(path, found, seen_sounds)
         why = [reason] if reason else []
-    return _of_folders(path, found, heard.pictures, session, (*_first(heard.damaged), *why))
+    return _of_folders(path, found, seen_sounds.pictures, session, (*_first(seen_sounds.damaged), *why))
 
 
 def _why_none(path: Path, found: ClassFolders, shown: Sequence[Picture], accepted: str) -> list[str]:

@@ -28,12 +28,12 @@ def of_image_folders(path: Path, found: ClassFolders, shown: Sequence[Picture]) 
     return _plan_of(found, network, source).text()
 
 
-def of_sound_folders(path: Path, found: ClassFolders, heard: SeenSounds) -> tuple[str, str]:
+def of_sound_folders(path: Path, found: ClassFolders, seen_sounds: SeenSounds) -> tuple[str, str]:
     """The session of class folders of sounds, and, if there can be none, an empty one and why."""
-    if len(heard.rates) > 1:
-        rates = " and ".join(f"{rate:,}" for rate in sorted(heard.rates))
+    if len(seen_sounds.rates) > 1:
+        rates = " and ".join(f"{rate:,}" for rate in sorted(seen_sounds.rates))
         return "", f"{path}: has sounds of {rates} samples a second; accepted: all of one rate"
-    source = _of_folders("wav", path, found) | {"rate": next(iter(heard.rates)), "seconds": heard.clip_s}
+    source = _of_folders("wav", path, found) | {"rate": next(iter(seen_sounds.rates)), "seconds": seen_sounds.clip_s}
     layers = [f"{{conv: {{channels: {width}, kernel: 3, padding: same}}}}" for width in (16, 32, 64)]
     lines = [f"    - {line}" for layer in layers for line in (layer, "relu", "{pool: {size: 2}}")]
     text = "\n".join(

@@ -53,7 +53,7 @@ class Tokenised:
 
 
 def _fingerprint(files: Sequence[Path], merges: Place | None) -> str:
-    """Of names, sizes and times of change."""
+    """A digest of names, sizes and times of change."""
     status = [(path, path.stat()) for path in files]
     stamp = "\n".join(f"{path}\t{one.st_size}\t{one.st_mtime_ns}" for path, one in status)
     return hashed(f"{_FORM}", stamp, b"" if merges is None else merges.read_bytes())

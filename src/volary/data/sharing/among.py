@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from volary.data.batching.no_samples import without_rows
-from volary.data.datasets.stream_shards import Tellings
+from volary.data.datasets.stream_shards import ValueExchange
 from volary.errors import DataError
 from volary.sharding.samples import SampleShare
 
@@ -42,13 +42,13 @@ class Among:
     """The workers that share. own: what this one has of each batch.
 
     alike: gives every worker rank 0's batches; None: there is one worker. pairs: nobody is to have a single sample.
-    tellings: in which they tell each other what shards of a stream have; None: there is one worker.
+    exchange: in which they tell each other what shards of a stream have; None: there is one worker.
     """
 
     own: SampleShare
     alike: Callable[[Batches], Batches] | None = None
     pairs: Callable[[], bool] = lambda: True
-    tellings: Tellings | None = None
+    exchange: ValueExchange | None = None
 
     def share(self, total: int, whole: int) -> slice:
         """This worker's, of a batch of so many samples. whole: those of a full batch."""

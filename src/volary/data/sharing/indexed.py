@@ -42,7 +42,7 @@ class SharedIndices:
         reader.begin_epoch()
         self._drawn.clear()
         # begins before the reader, as a loader does
-        self._drawing = _told(self._draw(number, map(list, loader.batch_sampler), skip), ready)
+        self._drawing = _announced(self._draw(number, map(list, loader.batch_sampler), skip), ready)
         while True:
             reader.expect(self._coming())
             if (places := next(self._coming(), None)) is None:
@@ -93,7 +93,7 @@ class SharedIndices:
                 return
 
 
-def _told(places: Iterator[SamplePlaces], ready: Callable[[], None]) -> Iterator[SamplePlaces]:
+def _announced(places: Iterator[SamplePlaces], ready: Callable[[], None]) -> Iterator[SamplePlaces]:
     """Yield the same; `ready` is called before the first."""
     first = next(places, None)
     ready()

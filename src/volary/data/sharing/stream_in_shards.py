@@ -24,7 +24,7 @@ class SharedStreamInShards:
         self.steps: int | None = None
         self._shards = StreamShards(loader.dataset, type(loader.dataset).__name__)
         self._first = self._shards.first()
-        self._shards.divide(among.own, among.tellings)
+        self._shards.divide(among.own, among.exchange)
 
     def epoch(self, number: int, skip: int = 0, ready: Callable[[], None] = lambda: None) -> Iterator[BatchShare]:
         return after(self._epoch(number), skip, ready)

@@ -1,1 +1,1 @@
-"""Of one attempt at a run: what is recorded of it, and what its processes are served."""
+"""One attempt at a run: what is recorded of it, and what its processes are served."""

@@ -21,7 +21,7 @@ class Gathering:
         self._since: float | None = None
         self.requests: Sequence[Any] = ()
 
-    def came(self, rank: int, report: TrainingReport) -> None:
+    def arrived(self, rank: int, report: TrainingReport) -> None:
         """A worker comes, and is known from now on."""
         if report.number > self._members.number:
             self._members = GroupMembers(report.ranks, report.number)
@@ -44,10 +44,10 @@ class Gathering:
         """The ranks that trained and have come; who trained and has not is lost, whoever else has not was so before."""
         workers, trained = self._watch.workers, self._trained
         self._watch.forget([rank for rank, one in workers.items() if not one.pid and rank not in trained])
-        came = tuple(rank for rank in trained if rank in workers and workers[rank].pid and not workers[rank].goodbye)
+        here = tuple(rank for rank in trained if rank in workers and workers[rank].pid and not workers[rank].goodbye)
         for rank in trained:
             if rank not in workers or not workers[rank].pid:
                 self._watch.take_in(rank)
                 limit_s = self._watch.rules.give_up_after_s
                 self._watch.fell(rank, f"did not come to the new driver within {limit_s:.0f} s")
-        return came
+        return here

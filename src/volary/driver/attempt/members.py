@@ -29,7 +29,7 @@ class TrainingMembers:
         self._asked: ChangeMembers | None = None
 
     def take_over(self, ranks: Sequence[int], attempt: int) -> None:
-        """These are the members from now on, as this attempt's driver takes the place of a lost one."""
+        """Take these for the members from now on, as this attempt's driver takes the place of a lost one."""
         self.now, self._asked = GroupMembers(tuple(ranks), first_number(attempt)), None
 
     def why_not_leave(self, rank: int) -> str:

@@ -95,7 +95,7 @@ class AttemptServices:
                 self._server.call_soon(partial(pass_on, request, self._hub, self._keepers))
 
     def fell(self, fled: Mapping[int, str]) -> None:
-        """These workers have ended without a word, each with what is known of it, and the run goes on."""
+        """Note that these workers have ended without a word, each with what is known of it; the run goes on."""
         self._server.call_soon(lambda: self._hub.fell(fled))
 
     def observed(self, looked_at: Collection[int], working: Collection[int]) -> None:

@@ -89,8 +89,8 @@ def judge(
         return _by_those_left(directory, watch, exits, verdicts)
     if keepers.elastic or keepers.outcome:  # what they have ended is saved, whoever of the workers did not see it
         return _by_roster(directory, watch, exits, verdicts, keepers)
-    if launcher is not None and (told := _with_launcher(watch, launcher, verdicts)):
-        raise noted(WorkerLost(told), directory, launcher.log)
+    if launcher is not None and (sentence := _with_launcher(watch, launcher, verdicts)):
+        raise noted(WorkerLost(sentence), directory, launcher.log)
     if alone := [verdict for verdict in verdicts.values() if verdict.outcome == "stopped" and verdict.reason]:
         raise noted(WorkerLost(_without_driver(alone[0])), directory)
     if (left := _left_early(watch, exits, verdicts)) is not None:
@@ -283,10 +283,10 @@ def _lost_message(
     also = [more for more in others if more.kind != "died" or watch.workers[more.rank].dismissed]
     # the stack of a standstill that ended well, or of the start, is no evidence of anything else
     stack = worker.stack if lost.kind == "stuck" else ""
-    told = stack.splitlines()[-TAIL_LINES:] or tail(_log_of(directory, lost.rank))
+    shown = stack.splitlines()[-TAIL_LINES:] or tail(_log_of(directory, lost.rank))
     lines = [
         f"rank {lost.rank}{worker.who} {_what_happened(lost, exits, verdicts)}; {_how_far(worker)}",
-        *indented(told),
+        *indented(shown),
         *(f"  rank {more.rank} {more.sentence}" for more in also),
         *_consequences(watch, verdicts, {lost.rank, *(more.rank for more in also)}),
     ]

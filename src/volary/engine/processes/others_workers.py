@@ -47,7 +47,7 @@ class OthersWorkers:
         return True
 
     def children(self) -> list[int]:
-        """Those that must not outlive this process for long, though another one has started them."""
+        """The processes that must not outlive this one for long, though another one has started them."""
         return list(self.pids().values())
 
     def hosts(self) -> dict[int, str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OwnedValues:
-    """Of ranges that one rank of each replica keeps, its owner there; ranks are counted within the replica.
+    """The owners of ranges that one rank of each replica keeps; ranks are counted within the replica.
 
     mesh: of all ranks. once: parameters may be in memory that ranks share, so that a change to them is made once.
     frees: the memory of gradients that are others' is returned once these have the sums. gathers: between machines a
@@ -48,7 +48,7 @@ class OwnedValues:
                 made.give_back(chunk.start + low, chunk.start + high)
 
     def division(self, plan: BucketPlan, start: int, end: int) -> Division:
-        """Of the values from `start` to `end` of a bucket; its head is everybody's."""
+        """Divide the values from `start` to `end` of a bucket; its head is everybody's."""
         owned: list[list[Piece]] = [[] for _ in range(self.ranks)]
         for at, part in parts_in(plan, start, end):
             for own, (rank,) in self.holdings.within(part):

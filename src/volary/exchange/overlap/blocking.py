@@ -75,7 +75,7 @@ class BlockingKeeper:
     def wait_for(self, done: Callable[[], bool]) -> None:
         assert done(), "what was waited for did not come with the step"
 
-    def tell(self, change: Callable[[], None]) -> None:
+    def notify(self, change: Callable[[], None]) -> None:
         change()
 
     def pull(self, gate: ParameterGate) -> None:

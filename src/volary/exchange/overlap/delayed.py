@@ -74,9 +74,9 @@ class DelayedKeeper:
     def wait_for(self, done: Callable[[], bool]) -> None:
         self._keeper.wait_for(done)
 
-    def tell(self, change: Callable[[], None]) -> None:
+    def notify(self, change: Callable[[], None]) -> None:
         """Make a change that somebody may wait for."""
-        self._keeper.tell(change)
+        self._keeper.notify(change)
 
     def pull(self, gate: ParameterGate) -> None:
         """Wait until the parameter behind `gate` is what was agreed a step before."""

@@ -103,9 +103,9 @@ class OverlappedKeeper:
     def wait_for(self, done: Callable[[], bool]) -> None:
         self._updates.wait_for(done)
 
-    def tell(self, change: Callable[[], None]) -> None:
+    def notify(self, change: Callable[[], None]) -> None:
         """Make a change that somebody may wait for."""
-        self._updates.tell(change)
+        self._updates.notify(change)
 
     def pull(self, gate: ParameterGate) -> None:
         """Wait until the parameter behind `gate` is what was agreed."""
@@ -147,7 +147,7 @@ class OverlappedKeeper:
 
     def _arrived(self, number: int, travelled: ParcelTimes) -> None:
         if number == len(self._chunks):
-            self._updates.tell(self._use.voted)
+            self._updates.notify(self._use.voted)
             return
         if number > len(self._chunks):
             self._updates.settled(self._use.chunks[number - len(self._chunks) - 1])

@@ -106,7 +106,7 @@ def around_a_ring(
 def _divide(
     plans: Sequence[BucketPlan], summed: Sequence[int], owned: OwnedValues
 ) -> Callable[[int, int, int], Division]:
-    """Of buffers: those of the buckets with numbers `summed`, the votes, and of each bucket its parameters."""
+    """The division of buffers: of the buckets with numbers `summed`, of the votes, and of each bucket's parameters."""
 
     @cache  # of the same chunks in every step; each looks at all ranges of its parameters
     def divide(buffer: int, start: int, end: int) -> Division:

@@ -82,7 +82,7 @@ class UpdateThread:
         if self._done < self._version * self._chunks or self._error is not None:
             self.wait_for(lambda: self._done >= self._version * self._chunks)
 
-    def tell(self, change: Callable[[], None]) -> None:
+    def notify(self, change: Callable[[], None]) -> None:
         """Make a change that somebody may `wait_for`."""
         with self._changed:
             change()
@@ -94,7 +94,7 @@ class UpdateThread:
         def broken() -> None:
             self._error = self._error or error
 
-        self.tell(broken)
+        self.notify(broken)
 
     def settled(self, chunk: Chunk) -> None:
         """Note that all parameters of `chunk` are what was agreed."""

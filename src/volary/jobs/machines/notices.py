@@ -67,7 +67,7 @@ class NoticeFolder:
         return self._read(self._path / f"{user}.json")
 
     def others(self, user: int, boot: str) -> list[Notice]:
-        """Those of all other users, by this start of the machine: what still runs, and wants of those with a runner."""
+        """Others' notices of this start of the machine: what still runs, and what users with a runner want."""
         found = []
         for file in sorted(self._path.glob("*.json")):
             notice = self._read(file)

@@ -35,7 +35,7 @@ class PyramidLayer(LayerKind):
         return PoolPyramid(self._grids(given[0]), self.kind)
 
     def _grids(self, shape: Shape) -> list[Grid]:
-        """Of each level. Raises SettingError if a window would have no value, as in Caffe."""
+        """The grid of each level. Raises SettingError if a window would have no value, as in Caffe."""
         if len(shape) != 3:
             raise SettingError(f"takes (channels, height, width); it was given {shape}")
         found = []

@@ -73,7 +73,7 @@ def blocks_of(
 
 @dataclass(frozen=True)
 class Crossings:
-    """Of a layer in one phase: which of its inputs come from elsewhere, and which of its outputs are read elsewhere."""
+    """A layer's crossings in one phase: which inputs come from elsewhere, and which outputs are read elsewhere."""
 
     enters: Sequence[bool]
     leaves: Sequence[bool]

@@ -38,10 +38,10 @@ class WorkerLayer:
         """Run it here, or have what others make of it."""
         crossing = self._crosses.get("train" if self._layer.training else "evaluate")
         leaves, form = pytree.tree_flatten((given, named))
-        enters = [True] * len(leaves) if crossing is None else crossing.enters
+        entering = [True] * len(leaves) if crossing is None else crossing.enters
         within = [
-            self._passing.enter(one) if isinstance(one, Tensor) and comes else one
-            for one, comes in zip(leaves, enters, strict=True)
+            self._passing.enter(one) if isinstance(one, Tensor) and enters else one
+            for one, enters in zip(leaves, entering, strict=True)
         ]
         if self._layer.training:
             self._draws.begin()

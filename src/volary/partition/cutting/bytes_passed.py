@@ -19,7 +19,7 @@ NARROW_BYTES = 2
 def passed_by_tensor(
     module: nn.Module, plan: Plan, ranks: int, narrow: bool, uses: Mapping[str, LayerUse], samples: float
 ) -> float:
-    """Of layers that are cut by `plan` among so many ranks, of which each has all `samples` of a step.
+    """The bytes of layers that are cut by `plan` among so many ranks, of which each has all `samples` of a step.
 
     narrow: values pass in 16 bits.
     """
@@ -38,7 +38,7 @@ def rounds_by_tensor(module: nn.Module, plan: Plan, uses: Mapping[str, LayerUse]
 def passed_by_hybrid(
     module: nn.Module, names: Sequence[str], ranks: int, uses: Mapping[str, LayerUse], samples: float
 ) -> float:
-    """Of layers whose outputs are cut among so many ranks, of which each has a share of the `samples` of a step."""
+    """The bytes of layers whose outputs are cut among ranks, of which each has a share of the `samples` of a step."""
     layers, found = dict(named_modules(module)), 0.0
     for name in (name for name in names if name in uses):
         layer, use = layers[name], uses[name]

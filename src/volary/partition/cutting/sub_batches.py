@@ -97,7 +97,7 @@ class SubBatches:
         return found
 
     def _shares(self, passes: Passes, turns: Sequence[Passes | None]) -> list[float]:
-        """Of each sub-batch the share of the batch that all ranks have of it; a collective call."""
+        """The share of the batch that all ranks have of each sub-batch; a collective call."""
         own = torch.tensor([0.0 if one is None else one.share for one in turns], dtype=torch.double)
         with passes.waiting():
             found: list[float] = gather(own, self._group.group).sum(0).tolist()
@@ -141,7 +141,7 @@ def _trained(module: nn.Module | None) -> list[nn.Parameter]:
 
 
 def _gradients(y: Tensor, trained: Sequence[nn.Parameter], gradient: Tensor | None) -> dict[nn.Parameter, Tensor]:
-    """Of those that y depends on; gradient: by y."""
+    """The gradients of the parameters that y depends on; gradient: by y."""
     if not y.requires_grad:
         return {}
     found = torch.autograd.grad(y, trained, gradient, allow_unused=True)

@@ -34,7 +34,7 @@ class Terms(msgspec.Struct, frozen=True):
 
     @classmethod
     def made(cls, workers: int, valid_s: float) -> Terms:
-        """Those of a new invitation, from now on for `valid_s` seconds."""
+        """The terms of a new invitation, from now on for `valid_s` seconds."""
         return cls(secrets.token_hex(8), workers, int(time.time() + valid_s))
 
     @classmethod

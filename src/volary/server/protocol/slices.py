@@ -56,7 +56,7 @@ def cut(
 
 
 def _pieces(parts: Sequence[Range], rows: Mapping[str, int], count: int, block: int) -> list[list[Range]]:
-    """So many pieces of nearly equal size; some may be empty."""
+    """Cut the parts into `count` pieces of nearly equal size; some may be empty."""
     total = sum(part.size for part in parts)
     pieces: list[list[Range]] = [[] for _ in range(count)]
     at, piece = 0, 0

@@ -135,7 +135,7 @@ class Saving:
             self.at_store = None
             self.problem = f"the store has not answered for {STORE_S:.0f} s"
 
-    def hear_store(self) -> None:
+    def take_answer(self) -> None:
         """Take the store's answer to what it was asked for."""
         if self.at_store is not None and isinstance(problem := self.at_store.exception(), OSError):
             self.problem = str(problem) or type(problem).__name__

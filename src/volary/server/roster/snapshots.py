@@ -310,7 +310,7 @@ class Snapshots:
     def _next_stage(self, saving: Saving) -> None:
         """The draft is there; or everybody has written, or said why not; or it counts."""
         snapshot = saving.snapshot
-        saving.hear_store()
+        saving.take_answer()
         if saving.problem:
             self._saving = None
             self._failed(snapshot, saving.problem)

@@ -8,17 +8,17 @@ from volary.errors import SettingError
 from volary.session.reading.choice import Choice
 
 if TYPE_CHECKING:
-    from volary.session.spec import Session
+    from volary.session.data_section import Data
+    from volary.session.train_section import Train
 
 CONSISTENCY, OPTIMIZER = Choice("volary.consistency"), Choice("volary.train.optimizers")
 
 
-def fit_by_vectors(session: Session, *, served: bool) -> None:
+def fit_by_vectors(optimizer: Any, train: Train, data: Data, *, served: bool) -> None:
     """Raise SettingError for what makes such an optimiser's losses and gradients others than those of its batches.
 
     served: servers have it.
     """
-    optimizer, train, data = session.optimizer, session.train, session.data
     name = OPTIMIZER.name_of(type(optimizer))
     searches = optimizer.line_search != "none"
     if train.mix:
@@ -36,24 +36,21 @@ def fit_by_vectors(session: Session, *, served: bool) -> None:
             f"optimizer.line_search is {optimizer.line_search}, which compares losses of the same samples, and "
             f"data.sampling.by={data.sampling.by} draws others each epoch; accepted: order, or line_search=none"
         )
-    if served:
-        _fit_served(session, name)
 
 
-def _fit_served(session: Session, name: str) -> None:
+def fit_on_servers(optimizer: Any, train: Train, consistency: Any, codec: Any, exchange: Any) -> None:
     """Raise SettingError for what leaves servers with another gradient than that of a whole batch."""
-    train, strategy = session.train, session.strategy
-    consistency, why = strategy.consistency, f"optimizer is {name}, which compares gradients of whole batches, and"
+    why = f"optimizer is {OPTIMIZER.name_of(type(optimizer))}, which compares gradients of whole batches, and"
     if not consistency.whole_batches:
         model = CONSISTENCY.name_of(type(consistency))
         raise SettingError(
             f"{why} with consistency={model} an update is of less, or of other parameters; accepted: bsp or portions"
         )
-    if not strategy.codec.exact:
-        raise SettingError(f"{why} codec {strategy.codec.name} leaves out some of them; accepted: none, or factors")
-    if strategy.exchange.pulls != "none":
+    if not codec.exact:
+        raise SettingError(f"{why} codec {codec.name} leaves out some of them; accepted: none, or factors")
+    if exchange.pulls != "none":
         raise SettingError(
-            f"{why} exchange.pulls={strategy.exchange.pulls} lets workers compute them with other parameters than "
+            f"{why} exchange.pulls={exchange.pulls} lets workers compute them with other parameters than "
             "servers keep; accepted: none"
         )
     given: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
 from volary.session.fitting.abilities import cut_over_servers, keeps_versions, updates_in_groups
-from volary.session.fitting.by_vectors import fit_by_vectors
+from volary.session.fitting.by_vectors import fit_by_vectors, fit_on_servers
 from volary.session.fitting.computing import fit_compiled, fit_elsewhere, synchronised
 from volary.session.fitting.members import fit_recovery, of_members
 from volary.session.fitting.needs import (
@@ -251,7 +251,10 @@ def _of_optimizer(session: Session) -> Iterator[Need]:
             )
         served = keeps_versions(session.strategy)
         if by_vectors := getattr(optimizer, "by_vectors", False):
-            fit_by_vectors(session, served=served)
+            fit_by_vectors(optimizer, train, session.data, served=served)
+        if by_vectors and served:
+            strategy = session.strategy
+            fit_on_servers(optimizer, train, strategy.consistency, strategy.codec, strategy.exchange)
         if not session.strategy.consistency.at(0, 0.0).updates and not (by_vectors and served):
             instead = "optimizer=adam, which updates each parameter by itself"
             yield Need("optimizer", name, "whole gradient", instead)

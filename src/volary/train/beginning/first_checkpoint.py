@@ -16,7 +16,7 @@ from volary.run.checkpoints import ROSTER, SHARED, Checkpoints
 from volary.run.content import Content
 from volary.server.roster.portions import RemainingSamples
 from volary.server.roster.state import RosterState
-from volary.train.state.committing import write_files
+from volary.train.saving.committing import write_files
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
 from volary.train.state.state_file import StateContent
 from volary.train.state.weights import WEIGHTS, weights_content, weights_of

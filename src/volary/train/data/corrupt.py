@@ -33,7 +33,7 @@ class Corrupt:
         self._reported: dict[str, int] = {}  # by split, the newest total
         self._own: list[str] = []
 
-    def tell(self, index: int, reason: str) -> None:
+    def report(self, index: int, reason: str) -> None:
         """A sample of the training part cannot be read by this rank."""
         self._own.append(reason)
         teller(self._recorder, "train")(index, reason)

@@ -46,7 +46,7 @@ class Streams:
             self._size = batch.total
 
     def end(self, batch: Batch) -> None:
-        """It has passed, as often as it had to."""
+        """Note that the batch has passed, as often as it had to."""
         for state in self._states.values():
             state.advance()
         if batch.ends_epoch or batch.lost:

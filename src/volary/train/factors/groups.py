@@ -31,26 +31,26 @@ def parameter_groups(
     factor of the rate from each layer to the one before it. parameters: factors by name, as {"match": "*.bias", "lr":
     2, "weight_decay": 0}, of which the first that fits counts. Both are as in `train` of a session (docs/training.md).
     A group for each pair of factors, in the order of their first parameters. Raises BadInput for what is no module,
-    and SettingError for what is no setting, a pattern that fits no parameter, and a factor of a decay that is not said.
+    and SettingError for what is no setting, a pattern that fits no parameter, or a factor of a decay that is missing.
     """
     if not hasattr(model, "named_parameters"):
         raise BadInput(f"volary.parameter_groups was given a {type(model).__name__}; accepted: a torch module")
     given: Any = parameters  # of which settings become typed
     try:
-        said = ParameterGroups(lr=lr, weight_decay=weight_decay, layer_decay=layer_decay, parameters=given)
-        factors = FactorsByName.among(model, said.parameters, {}, said.layer_decay)
+        settings = ParameterGroups(lr=lr, weight_decay=weight_decay, layer_decay=layer_decay, parameters=given)
+        factors = FactorsByName.among(model, settings.parameters, {}, settings.layer_decay)
     except SettingError as error:
         raise SettingError(f"volary.parameter_groups: {error}") from None
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, parameter in named_parameters(model):
         rate, decay = factors.of_name(name)
-        if said.weight_decay is None and decay != 1:
+        if settings.weight_decay is None and decay != 1:
             raise SettingError(
                 f"volary.parameter_groups: the weight_decay of {name} is multiplied by {decay:g}, and none is given; "
                 "accepted: weight_decay=0.01, or any other"
             )
-        decays = {} if said.weight_decay is None else {"weight_decay": said.weight_decay * decay}
-        group = groups.setdefault((rate, decay), {"params": [], "lr": said.lr * rate, **decays})
+        decays = {} if settings.weight_decay is None else {"weight_decay": settings.weight_decay * decay}
+        group = groups.setdefault((rate, decay), {"params": [], "lr": settings.lr * rate, **decays})
         group["params"].append(parameter)
     return list(groups.values())
 

@@ -43,7 +43,7 @@ class FirstUpdates:
 
 
 class ThreadCopy:
-    """Of the module of `flow`. update: of its parameters, whose settings, rate and state are those of this one too.
+    """A thread's copy of the module of `flow`. update: of its parameters, with this one's settings, rate and state.
 
     first: of all threads. look: called with the loss of a micro-batch, a scalar, and its samples.
     """

@@ -25,7 +25,7 @@ AHEAD = 2  # batches for each thread that are read before the oldest is learnt f
 
 
 class LockFreeThreads:
-    """So many `threads` of a worker; see `ThreadCopy` for the rest. `learn` is of one contribution."""
+    """Runs `threads` threads of a worker; see `ThreadCopy` for the rest. `learn` is of one contribution."""
 
     def __init__(
         self, threads: int, flow: Flow, update: Update, precision: Precision, look: Callable[[Tensor, int], None]

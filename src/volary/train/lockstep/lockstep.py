@@ -162,8 +162,8 @@ class Lockstep:
         )
         if measures or writes:
             batches, measured = (data.validation(), self._measured) if measures else ((), None)
-            state, tells = self._as_saved(), writes and recorder.leads
-            yield EvaluateTask(batches, state, measured, recorder.step, writes=writes, tells=tells)
+            state, reports = self._as_saved(), writes and recorder.leads
+            yield EvaluateTask(batches, state, measured, recorder.step, writes=writes, reports=reports)
         exhausted = session.evaluate.patience is not None and self.best.waited >= session.evaluate.patience
         stopping = session.train.stop_at.passes(begun, data.feed.step, data.steps_per_epoch)
         ending = last or exhausted or stopping or self.learning.agreed.ending

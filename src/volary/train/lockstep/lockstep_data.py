@@ -72,7 +72,7 @@ class LockstepData:
         session, data = model.session, model.session.data
         length = None if isinstance(model.samples, Stream) else len(model.samples)
         self.corrupt = Corrupt(length, data.skip_corrupt, recorder, bulletin)
-        samples = readable(session, model.samples, self.corrupt.tell)
+        samples = readable(session, model.samples, self.corrupt.report)
         if isinstance(samples, Stream):
             samples.divide(share, bulletin.within("stream"))
         watch_queue(recorder, model.samples)

@@ -194,7 +194,7 @@ class Pulse:
         if "requests" in message:  # all of this attempt, again and again
             self.requests = tuple(message["requests"])
         if "members" in message:
-            self.members.hear(**message["members"])
+            self.members.change(**message["members"])
         if message.get("stack"):
             self._send(stack=_stacks())
         if "end" in message and self._stop_at is None:

@@ -20,7 +20,7 @@ from volary.train.own.together import HasPeers, sure_call
 if TYPE_CHECKING:
     import torch
 
-    from volary.data.datasets.stream_shards import Tellings
+    from volary.data.datasets.stream_shards import ValueExchange
     from volary.data.sharing.among import Batches, SharedData
     from volary.sharding.samples import SampleShare
     from volary.train.own.model.share import Share
@@ -54,10 +54,10 @@ class LockstepFeeds:
         share: Share,
         recorder: Recorder,
         device: torch.device,
-        tellings: Tellings,
+        exchange: ValueExchange,
     ) -> None:
         self._loop, self._members, self._share = loop, members, share
-        self._recorder, self._device, self._tellings = recorder, device, tellings
+        self._recorder, self._device, self._exchange = recorder, device, exchange
         self._made: list[tuple[tuple[Any, int | None, bool | None], LoopFeed]] = []
 
     def feed(self, data: Any, batch_size: int | None, shuffle: bool | None, *, differ: bool) -> LoopFeed:
@@ -90,5 +90,5 @@ class LockstepFeeds:
     ) -> SharedData:
         own = self._loop.samples
         alike = order if own.count > 1 or self._members.recovers else None
-        among = Among(own, alike, self._loop.have_batch_norm, self._tellings)
+        among = Among(own, alike, self._loop.have_batch_norm, self._exchange)
         return shared(data, batch_size, shuffle, among)

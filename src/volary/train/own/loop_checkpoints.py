@@ -144,7 +144,7 @@ class LoopCheckpoints:
         return OptimizerState.read(self._saved.folder, self._saved.manifest, OUTER, averages=False)
 
     def _residuals(self, number: int, now: list[Any]) -> list[Any]:
-        """Those of ranks that held the same of model `number` as this one holds `now`."""
+        """The residuals of ranks that held the same of model `number` as this one holds `now`."""
         assert self._saved is not None
         return [rank[number] for then, rank in self._saved.residuals if number < len(rank) and then == now]
 
@@ -255,7 +255,7 @@ class LoopCheckpoints:
 
     @property
     def expected_values(self) -> list[Any]:
-        """Those that `worker.restore` was given."""
+        """The values that `worker.restore` was given."""
         return list(self._expected.values())
 
     @property

@@ -25,8 +25,8 @@ class RankCopy:
         parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
         self._hooks = [part.register_state_dict_pre_hook(_Reading(self._read)) for part in parts]
 
-    def tell(self, what: str) -> None:
-        """Say once of `what` that it is one worker's own, if it is."""
+    def warn(self, what: str) -> None:
+        """Warn once of `what` that it is one worker's own, if it is."""
         if not self._warned and (text := self._why()):
             self._warned = True
             self._recorder.event("warning", text=f"{what} {text}")
@@ -37,7 +37,7 @@ class RankCopy:
             hook.remove()
 
     def _read(self) -> None:
-        self.tell("state_dict() was read, which")
+        self.warn("state_dict() was read, which")
 
 
 class _Reading:

@@ -24,7 +24,7 @@ from volary.train.own.model.loop_steps import LoopSteps
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.model.share import Share, Weighing
 from volary.train.own.recovering.loop_members import FixedMembers, LoopMembers, refuse_with_recovery
-from volary.train.own.together import called_by_all, sure_call, tellings, total
+from volary.train.own.together import called_by_all, exchange, sure_call, total
 from volary.train.saving.saver import GroupSaver
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ReplicatedLoop:
         self.checkpoints = LoopCheckpoints(self._saver, recorder, self._share, distributed=lambda: self._models)
         together = partial(called_by_all, self, recorder)
         self._run = LoopRun(script.strategy, self._share, recorder, pulse, together, self._members, self._begin)
-        self._feeds = LockstepFeeds(self, self._members, self._share, recorder, device, tellings(group, "feed"))
+        self._feeds = LockstepFeeds(self, self._members, self._share, recorder, device, exchange(group, "feed"))
         self._models: list[LoopModel] = []
         self._optimizers: list[Optimizer] = []  # given to `distribute`
         self._first = FirstSteps(recorder) if self._mesh.shares > 1 else None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from volary.comm.groups import blocking
 from volary.data.batching.structures import moved
-from volary.data.datasets.stream_shards import Tellings
+from volary.data.datasets.stream_shards import ValueExchange
 from volary.errors import RanksDiffer
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def called_by_all(loop: HasPeers, recorder: Recorder, call: str, size: int = 0) 
         yield group
 
 
-def tellings(group: Group, calls: str) -> Tellings:
+def exchange(group: Group, calls: str) -> ValueExchange:
     """A part of the group's bulletin for what shards of streams have, in calls of this kind."""
-    return Tellings(group.bulletin.within(f"streams of {calls}"))
+    return ValueExchange(group.bulletin.within(f"streams of {calls}"))
 
 
 def call(loop: HasPeers, recorder: Recorder, name: str, act: Callable[[Group], Found], size: int = 0) -> Found:

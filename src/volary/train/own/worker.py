@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.comm.groups.group import Group
-    from volary.data.datasets.stream_shards import Tellings
+    from volary.data.datasets.stream_shards import ValueExchange
     from volary.session.script import Script
     from volary.train.coordinator import Outcome
     from volary.train.own.loop_backend import LoopBackend
@@ -51,7 +51,7 @@ class Worker:
         self._channel: TensorMessages | None = None
         self._evaluating = False
         self._weighed: float | None = None  # within an evaluation
-        self._tellings: tuple[Group, Tellings] | None = None  # likewise, of the group that evaluates
+        self._exchange: tuple[Group, ValueExchange] | None = None  # likewise, of the group that evaluates
         self._together = partial(together.sure_call, loop, recorder)
 
     @property
@@ -252,10 +252,10 @@ class Worker:
         with self._recorder.called("worker.evaluate"):
             group = self._loop.peers("evaluate")
         share = RankMesh(data=group.size).samples(group.rank)
-        if self._tellings is None or self._tellings[0] is not group:
-            self._tellings = group, together.tellings(group, "evaluate")
+        if self._exchange is None or self._exchange[0] is not group:
+            self._exchange = group, together.exchange(group, "evaluate")
         alike = partial(of_first, together=call)
-        among = Among(share, alike if group.size > 1 else None, tellings=self._tellings[1])
+        among = Among(share, alike if group.size > 1 else None, exchange=self._exchange[1])
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         models, recorder = self._loop.models, self._recorder
         with self._loop.consensus("evaluate"), self._in_evaluation():

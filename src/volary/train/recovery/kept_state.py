@@ -43,7 +43,7 @@ class KeptState:
 
     @classmethod
     def nothing(cls) -> KeptState:
-        """That of a rank which has not trained: all comes from others."""
+        """The state of a rank which has not trained: all comes from others."""
         return cls(0, {}, {}, {}, None, 0, 0)
 
     @property

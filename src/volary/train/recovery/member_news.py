@@ -31,7 +31,7 @@ class MemberNews:
         self._changed = threading.Condition()
         self._interrupt: Callable[[], object] = lambda: None
 
-    def hear(self, ranks: list[Any], number: int) -> None:
+    def change(self, ranks: list[Any], number: int) -> None:
         """The driver names the members. A wait for ranks that are gone is interrupted before the waiting rank learns
         so.
         """

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from volary.train.saving.committing import Committing
 from volary.train.saving.paced import Pace, paced
-from volary.train.state.committing import Committing
 from volary.train.state.held import HeldMemory, held, reserve
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from volary.errors import NotSaved
 from volary.run.checkpoints import Checkpoints
 from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.train.saving.background_saves import BackgroundSaves
-from volary.train.state.committing import Committing
+from volary.train.saving.committing import Committing
 from volary.train.state.drafts import DirectoryDrafts, RemoteDrafts
 from volary.train.state.rank_state import rank_files
 

@@ -331,7 +331,7 @@ class ByRoster:
                 self._replica.before_backward(last=True, counted=self._counted)
 
     def _expect(self, portions: list[Portion]) -> None:
-        """These portions of the contribution are read next, and then those of the one after it."""
+        """Have these portions of the contribution read next, and then those of the one after it."""
         self._reader.expect([_places(one) for one in (*portions, *self._work.ahead(self._learn.clock))])
 
     def _count(self) -> int:
@@ -359,7 +359,7 @@ class ByRoster:
 
         state, leads = self._replica.as_of(task.snapshot), self._settings.leads
         batches = self._piece(task) if task.start < task.end else ()
-        return EvaluateTask(batches, state, measured, task.step, writes=task.writes, tells=task.writes and leads)
+        return EvaluateTask(batches, state, measured, task.step, writes=task.writes, reports=task.writes and leads)
 
     def _piece(self, task: EvaluatePiece) -> Iterator[Batch]:
         assert self._session is not None

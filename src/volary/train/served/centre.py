@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class Centre:
-    """Of `module`, whose parameters stay this worker's own. part: of its distance by which it pulls. workers: of the
-    run as it begins. It is a `RankState`: a checkpoint has each worker's own parameters.
+    """The centre of `module`, whose parameters stay this worker's own. part: of its distance by which it pulls.
+
+    workers: of the run as it begins. It is a `RankState`: a checkpoint has each worker's own parameters.
     """
 
     def __init__(self, module: nn.Module, part: float, workers: int) -> None:

@@ -293,15 +293,15 @@ class RosterClient:
                     message = _read(self._connection.receive(LOOK_S))
                 except TimeoutError:
                     continue
-                self._hear(message)
+                self._receive(message)
         except VolaryError as problem:
             self._fail(problem)
 
-    def _hear(self, message: ToMember) -> None:
+    def _receive(self, message: ToMember) -> None:
         if isinstance(message, View):
             self._view(message)
         elif isinstance(message, Keep | Save | Release):
-            self._hear_of_snapshot(message)
+            self._receive_of_snapshot(message)
         elif isinstance(message, Learn | EvaluatePiece | Figure | Rate | End):
             if isinstance(message, Learn) and self._residuals is not None:
                 self._residuals.settle(message.settled)
@@ -323,7 +323,7 @@ class RosterClient:
         else:
             raise PeerLost(f"the run's roster sent a worker {type(message).__name__}")
 
-    def _hear_of_snapshot(self, message: Keep | Save | Release) -> None:
+    def _receive_of_snapshot(self, message: Keep | Save | Release) -> None:
         assert self._residuals is not None
         match message:
             case Keep():

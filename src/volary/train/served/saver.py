@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from volary.errors import RunError
 from volary.run.checkpoints import SHARED, Checkpoints
 from volary.train.member.remote_directory import bring, writer
+from volary.train.saving.committing import write_files
 from volary.train.served.thawing import thaw
-from volary.train.state.committing import write_files
 from volary.train.state.rank_state import rank_files
 from volary.train.state.stateful import CheckpointParts
 

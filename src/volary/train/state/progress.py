@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """The progress of workers that keep step. tell: says in a sentence what cannot be as it was."""
+    """The progress of workers that keep step. warn: says in a sentence what cannot be as it was."""
 
-    def __init__(self, feed: Feed, best: Best, plateau: Plateau, tell: Callable[[str], None]) -> None:
-        self._feed, self._best, self._plateau, self._tell = feed, best, plateau, tell
+    def __init__(self, feed: Feed, best: Best, plateau: Plateau, warn: Callable[[str], None]) -> None:
+        self._feed, self._best, self._plateau, self._warn = feed, best, plateau, warn
 
     def packed(self, step: int) -> bytes:
         """The bytes of the progress file of a checkpoint after `step` updates."""
@@ -41,7 +41,7 @@ class Progress:
         epoch, position = divmod(known.samples, epochs.samples)
         ranges = [(start + at * epochs.samples, end + at * epochs.samples) for at, start, end in known.left.ranges]
         if missed := sum(max(0, min(end, known.samples) - start) for start, end in ranges):
-            self._tell(
+            self._warn(
                 f"{missed} samples are left out, and as many come twice in an epoch: workers were not equally far"
             )
         feed = state | {"epoch": epoch, "position": position, "step": epochs.steps_of(known.samples)}

@@ -180,8 +180,8 @@ class ContributionBuffers(Generic[Kind]):
         """Read the votes, once they are here."""
         return votes.read(self._box.agreed.tolist(), self.group.size)
 
-    def tell(self, update: str) -> None:
-        """Write down how contributions travel, and when parameters are updated."""
+    def record(self, update: str) -> None:
+        """Record how contributions travel, and when parameters are updated."""
         if self.group.leads:
             route = self.keeper.route
             self._recorder.note(route=route, update=update)

@@ -227,7 +227,7 @@ class Overlapping(Exchanging):
             for gate in gates:
                 gate.waits = 0
 
-        self.contribution.keeper.tell(arrived)
+        self.contribution.keeper.notify(arrived)
         if self._recorder.spans.recording:
             size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in together)
             name, step = gates[0].name, self._recorder.step + 1
@@ -237,7 +237,7 @@ class Overlapping(Exchanging):
         def begin() -> None:
             self._began = True
 
-        self.contribution.keeper.tell(begin)
+        self.contribution.keeper.notify(begin)
 
     def _reorder(self) -> None:
         """Take rank 0's order, from what it saw so far."""
@@ -263,7 +263,7 @@ class Overlapping(Exchanging):
         self._moved(chunk, travelled, self._step)
         self._parcels_here += 1
         if self._parcels_here == self.contribution.buckets.parcels:
-            self.contribution.keeper.tell(_nothing)  # who waits for all of them is to look
+            self.contribution.keeper.notify(_nothing)  # who waits for all of them is to look
         if self._watching:
             self._profile.travelled(chunk, travelled)
         if self._recorder.spans.recording:

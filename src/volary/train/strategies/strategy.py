@@ -122,7 +122,7 @@ def _of(
             raise SettingError(f"a partition whose workers update shares cannot be: {whole}; accepted: partition=data")
     if whole and contribution.keeper.behind:
         raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
-    contribution.tell(f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
+    contribution.record(f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
     if whole or by_slices is None:
         return AfterBackward(contribution, recorder, WholeUpdate(update, recorder))
     return Overlapping(contribution, module, recorder, group, by_slices)

@@ -52,7 +52,7 @@ def _fetched(session: Session, samples: Samples, numbers: list[int]) -> tuple[Te
 
 
 def _first_readable(session: Session, samples: Samples, numbers: list[int]) -> tuple[Tensor, Tensor]:
-    """These samples; of corrupt ones, where the session lets them be skipped, the next that is not."""
+    """Read these samples; for a corrupt one, where the session lets it be skipped, the next that is not."""
     for _ in range(len(samples)):
         try:
             return samples.fetch(torch.tensor(numbers))

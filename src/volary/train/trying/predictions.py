@@ -46,7 +46,7 @@ class Prediction:
 
     @property
     def memory(self) -> WorkerMemory:
-        """That of the worker that needs most."""
+        """The memory of the worker that needs most."""
         return max(self.memories, key=lambda memory: memory.total)
 
     @property

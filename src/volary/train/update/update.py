@@ -156,7 +156,7 @@ class Update:
             one.change_rate(self._changed_lr)
         if self._settings.clip_norm is not None and not self._divided:
             self._clip(one.parts, self._settings.clip_norm)
-        one.step(factor, self._precision.step)
+        one.step(factor, self._precision.step if self._precision.scales else None)
         if self._averaging is not None:
             one.average(self._averaging, replace(update, done=self._done))
 

@@ -32,7 +32,7 @@ _OF_BATCH_NORM = 3  # Caffe keeps histories of its statistics, which it never us
 def histories(
     module: nn.Module, translation: Translation, snapshot: SolverSnapshot, optimizer: str
 ) -> dict[str, dict[str, Tensor]]:
-    """Of each parameter, by name, what this optimiser remembers of it, in the parameter's shape.
+    """The values that this optimiser remembers of each parameter, by name, in the parameter's shape.
 
     Raises SettingError for a snapshot of another solver's type, or of another network.
     """
@@ -69,7 +69,7 @@ def histories(
 
 
 def _slots(module: nn.Module, translation: Translation) -> Iterator[tuple[str, Tensor, bool] | None]:
-    """Of each of Caffe's parameters, in its order: name, parameter, whether it is transposed; None: no parameter here.
+    """Yield Caffe's parameters, in its order: name, parameter, whether it is transposed; None: no parameter here.
 
     Parameters that layers share count once.
     """

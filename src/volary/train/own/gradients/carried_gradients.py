@@ -17,7 +17,7 @@ class CarriedGradients:
 
     def __init__(self, parameters: Iterable[Tensor], loss: StepLoss) -> None:
         self._copies = [(one, one.grad.detach().clone()) for one in parameters if one.grad is not None]
-        self._loss, self._heard = loss, loss.state
+        self._loss, self._loss_state = loss, loss.state
         self._note()
 
     def changed(self, first: Tensor) -> bool:
@@ -34,7 +34,7 @@ class CarriedGradients:
         """Let parameters have them, and the step its loss."""
         for one, before in self._copies:
             one.grad = before.clone()
-        self._loss.go_on_from(self._heard)
+        self._loss.go_on_from(self._loss_state)
         self._note()
 
     def _note(self) -> None:

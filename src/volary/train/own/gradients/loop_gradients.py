@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LoopGradients:
-    """They agree after the last backward pass of a step, or when they are used.
+    """The gradients of one model, which agree after the last backward pass of a step, or when they are used.
 
     agreement: of the model's steps. period: says whether workers update by their own gradients. weight: of this
     worker's. passes, summed: as of `LoopModel`. loss: of the step. passed: backward passes that are not agreed on.
@@ -100,7 +100,7 @@ class LoopGradients:
         self._run.begin()
         if now.cut is not None:
             now.cut.uncover()
-        self._hear()
+        self._add_loss()
         if early is not None and early.updates_on_arrival:
             early.begin_pass()
             if self._agrees_after_pass():
@@ -162,10 +162,10 @@ class LoopGradients:
                 'over all workers already; accepted with loss="sum": worker.distribute(..., passes=k) for k calls'
             )
 
-    def _hear(self) -> None:
+    def _add_loss(self) -> None:
         loss = loss_of_backward()
         if loss is not None:
-            self.loss.hear(loss.item(), self._weight(), first=self.first_pass)
+            self.loss.add(loss.item(), self._weight(), first=self.first_pass)
             self.loss.judge(loss, self._run.share.samples)
 
     def _passed_backward(self) -> None:
@@ -215,7 +215,7 @@ class LoopGradients:
                 "warm_up_samples=0, or worker.feed"
             )
         self._agreement.vote(now.strategy, self.loss.part)
-        agreed = self._agreement.hear(now.strategy)
+        agreed = self._agreement.reached(now.strategy)
         self.loss.agree(agreed.loss)
         self._agreed = True
         if now.early is not None:

@@ -32,7 +32,7 @@ class StepLoss:
         self._recorder = recorder
         self.part = self._own = self._agreed = nan
 
-    def hear(self, loss: float, weight: float, *, first: bool) -> None:
+    def add(self, loss: float, weight: float, *, first: bool) -> None:
         """A backward pass. weight: of its gradients. first: of those whose losses add up to the step's."""
         if first and not isnan(self._own):
             return  # the step has one: this backward is of another kind, a penalty say
@@ -59,11 +59,11 @@ class StepLoss:
 
     @property
     def state(self) -> tuple[float, float, float]:
-        """Losses of the step that were heard, and agreed on, so far."""
+        """Losses of the step that were added, and agreed on, so far."""
         return self.part, self._own, self._agreed
 
     def go_on_from(self, state: tuple[float, float, float]) -> None:
-        """Take back what was heard since then."""
+        """Take back losses that were added since then."""
         self.part, self._own, self._agreed = state
 
     def take(self) -> float:

@@ -200,7 +200,7 @@ class LoopModel:
         refuse_batch(inputs, targets)
 
         def on_loss(loss: Tensor) -> None:
-            self.loss.hear(loss.item(), self.weight(), first=self.gradients.first_pass)
+            self.loss.add(loss.item(), self.weight(), first=self.gradients.first_pass)
 
         recorder = self._run.recorder
         passes = LoopPasses(self.model, inputs, targets, loss_function, recorder, on_loss, self._summed)
@@ -240,7 +240,7 @@ class LoopModel:
         self.settle()
         self.strategy.finish()
         if (own_copy := self._now.own_copy) is not None and self.period.under_way:
-            own_copy.tell("the loop has ended, and the model")
+            own_copy.warn("the loop has ended, and the model")
 
     def rank_state(self) -> dict[str, Any]:
         """The state that no other worker's replica has, within `consensus`."""
@@ -330,7 +330,7 @@ class LoopModel:
 
     def _meet_in_mean(self) -> None:
         self.agreement.vote_on_period(self.strategy, self.period, self.replicas.size)
-        agreed = self.agreement.hear(self.strategy)
+        agreed = self.agreement.reached(self.strategy)
         self.strategy.apply()
         self.period.begin(agreed.step_s)
         if self._run.share.ends_epoch and self._consistency.equal:

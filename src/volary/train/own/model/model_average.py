@@ -126,7 +126,7 @@ class ModelAverage:
         self._kept = {name: one.detach().to(parameters[name], copy=True) for name, one in state.items()}
 
     def take(self, parameters: Iterable[Tensor]) -> None:
-        """These have been updated, alike on all workers: those of the model enter the average."""
+        """Note that these have been updated, alike on all workers: those of the model enter the average."""
         updated = list(parameters)
         if any(one not in self._names for one in updated):
             self._names = {one: name for name, one in named_parameters(self._of.model)}

@@ -54,7 +54,7 @@ class StepAgreement:
         vote = period.vote(ending=ending, world_size=world_size, place=self._counted(), requests=requests)
         strategy.vote(vote)
 
-    def hear(self, strategy: Voting) -> Agreed:
+    def reached(self, strategy: Voting) -> Agreed:
         """Return what all workers have voted. Raises RanksDiffer if they are at different places of their loops."""
         agreed = strategy.agree()
         if agreed.apart:

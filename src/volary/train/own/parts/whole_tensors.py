@@ -62,7 +62,7 @@ class WholeTensors:
                     self._of_ranks.setdefault(block.name, []).append(block)
 
     def whole(self, parts: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
-        """Of each tensor, by name, this worker's block, to the tensors in their shapes. A collective call."""
+        """Put tensors together, in their shapes, of this worker's block of each, by name. A collective call."""
         found = []
         with self._together("state_dict", sum(values.numel() > 0 for _, values in parts)) as group:
             for name, values in parts:

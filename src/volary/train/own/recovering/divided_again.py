@@ -39,7 +39,7 @@ class EpochOrder:
 
 
 class DividedAgain:
-    """Of one feed. divided: the data among the workers that there are. order: of its epochs."""
+    """Divides the data of one feed again. divided: the data among the workers that there are. order: of its epochs."""
 
     def __init__(self, members: LoopMembers, order: EpochOrder, divided: Callable[[], SharedData]) -> None:
         self._members, self._order, self._divided = members, order, divided

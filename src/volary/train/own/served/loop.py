@@ -237,7 +237,7 @@ class ServedLoop:
         self._steps.save()
 
     def _samples(self) -> int | None:
-        """Of the batch at hand; None if the loop has said what of it counts."""
+        """The samples of the batch at hand; None if the loop has said what of it counts."""
         if self._steps is None:
             return 0
         return self._steps.samples if self._steps.weighed is None else None

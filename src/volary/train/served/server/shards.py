@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from volary.sharding.groups import LEADER
-from volary.train.state.committing import write_files
+from volary.train.saving.committing import write_files
 from volary.train.state.optimizer_state import OptimizerState, optimizer_file
 from volary.train.state.state_file import StateContent
 from volary.train.state.weights import TensorSlice, weights_content, weights_file, weights_of

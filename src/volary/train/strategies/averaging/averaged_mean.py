@@ -33,7 +33,7 @@ class AveragedMean:
         self._averages[number].take(values, self._averaging, update)
 
     def average(self, number: int) -> Tensor | None:
-        """Of a slice that is one tensor, (...) in its shape; None: none yet."""
+        """The average of a slice that is one tensor, (...) in its shape; None: none yet."""
         return self._averages[number].of(0)
 
     def state(self, number: int, *, copied: bool = True) -> list[PartState]:

@@ -28,7 +28,7 @@ def local(
     made = LocalSteps(differences(settings, representations, group), settings, update, outer)
     taken = "their mean is taken" if consistency.outer is None else "the outer rule steps by their mean"
     when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
-    made.contribution.tell(f"by each worker; {taken} {when}")
+    made.contribution.record(f"by each worker; {taken} {when}")
     return made
 
 
@@ -39,7 +39,7 @@ def fragmented(
     outer = settings.state.outer.of(settings.module, settings.strategy.consistency)
     made = FragmentedSteps(settings, representations, group, update, outer)
     when = "while the next steps are computed" if settings.comm_setup.behind else "before the next step"
-    made.tell(f"by each worker; one of {settings.strategy.consistency.fragments} fragments is exchanged {when}")
+    made.record(f"by each worker; one of {settings.strategy.consistency.fragments} fragments is exchanged {when}")
     return made
 
 
@@ -47,7 +47,7 @@ def gossip(settings: StrategySettings, group: Group, update: WholeUpdate) -> Gos
     """Copies that become the mean of their own and their partners'."""
     made = GossipSteps(settings, group, update)
     when = "under the next step" if settings.comm_setup.behind else "before the next step"
-    made.contribution.tell(f"by each worker; the mean with partners is taken {when}")
+    made.contribution.record(f"by each worker; the mean with partners is taken {when}")
     return made
 
 
@@ -60,5 +60,5 @@ def elastic(
 ) -> ElasticSteps:
     """Copies around a centre. part: see `ElasticSteps`."""
     made = ElasticSteps(settings, representations, group, update, part)
-    made.contribution.tell("by each worker; the centre moves by what all pull")
+    made.contribution.record("by each worker; the centre moves by what all pull")
     return made

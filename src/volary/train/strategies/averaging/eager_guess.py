@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EagerGuess:
-    """Of parameters by name: all tensors are in the parameter's shape, (...).
+    """Guesses parameters, by name: all tensors are in the parameter's shape, (...).
 
     scale: see `volary.server.update_rule.SliceUpdate`, in all methods.
     """

@@ -74,9 +74,9 @@ class FragmentedSteps(Voting):
         self._eager, self._outer = consistency.eager, settings.state.outer
         self._guessed: Mapping[str, Any] | None = None  # of a checkpoint, until it is restored
 
-    def tell(self, update: str) -> None:
-        """Write down how fragments travel, and when parameters are updated."""
-        self._fragments[0].contribution.tell(update)
+    def record(self, update: str) -> None:
+        """Record how fragments travel, and when parameters are updated."""
+        self._fragments[0].contribution.record(update)
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class GossipMomentum:
-    """Of these parameters, by name, which are a worker's fast weights. momentum, lr, gamma: alpha, beta and gamma."""
+    """The momentum of a worker's fast weights: these parameters, by name. momentum, lr, gamma: alpha, beta, gamma."""
 
     def __init__(self, trained: Mapping[str, Tensor], momentum: float, lr: float, gamma: float) -> None:
         self._trained = trained

@@ -105,7 +105,7 @@ class OuterRule:
         self._optimizers.restore(number, state)
 
     def average(self, number: int) -> Tensor | None:
-        """Of a slice that is one tensor, (...) in its shape; None: none yet."""
+        """The average of a slice that is one tensor, (...) in its shape; None: none yet."""
         return self._optimizers.optimizers[number].averages.of(0)
 
 
