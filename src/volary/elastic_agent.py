@@ -1,7 +1,8 @@
 """torch's elastic agent, as `engine: torchrun` starts it: `python -m volary.elastic_agent WORKERS COMMAND...`.
 
 Each machine has one, for the workers there. They meet at the run's server, so it needs no store for them: its own is in
-its memory. Nothing listens. It never restarts them: that is the driver's to decide, for every engine alike.
+its memory. Nothing listens. It never restarts them, and never ends the others when one is lost: that is the driver's to
+decide, for every engine alike.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
+from volary.run.launch import child
 from volary.run.launch.parent import die_with_parent
 
 LOOK_S = 0.1
@@ -50,16 +52,16 @@ class SoloRendezvous(RendezvousHandler):
 
 
 def main() -> int:
-    """Start the workers and return when all have ended: 0, or 1 if one failed, and the others were ended for it."""
-    workers, entrypoint, *arguments = sys.argv[1:]
+    """Start the workers and return when all have ended: 0, or 1 if one could not be started, and the others ended."""
+    workers, *command = sys.argv[1:]
     if "VOLARY_DRIVER" in os.environ:  # volary.machine_agent's; a driver's own agent outlives it, as its workers do
         die_with_parent()
         del os.environ["VOLARY_DRIVER"]  # theirs is this one
     spec = WorkerSpec(
         role="worker",
         local_world_size=int(workers),
-        entrypoint=entrypoint,
-        args=tuple(arguments),
+        entrypoint=sys.executable,
+        args=("-I", "-S", child.__file__, *command),  # the agent would end the others if one did not end well
         rdzv_handler=SoloRendezvous(),
         max_restarts=0,
         monitor_interval=LOOK_S,

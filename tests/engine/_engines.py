@@ -26,16 +26,14 @@ SPARK = CHECKOUT / ".engines" / "spark"
 class Tried:
     """One way to start a run. settings: overrides. launcher: what stands between driver and workers, by its name.
 
-    guarded: the launcher's own ports are open beyond loopback, and ask who comes. ends_together: it ends all processes
-    when one fails. queued: the driver is in a job, and the command only follows it. needs: a fixture that starts a
-    cluster or an sshd of its own, which takes its time.
+    guarded: the launcher's own ports are open beyond loopback, and ask who comes. queued: the driver is in a job, and
+    the command only follows it. needs: a fixture that starts a cluster or an sshd of its own, which takes its time.
     """
 
     name: str
     settings: tuple[str, ...]
     launcher: str
     guarded: bool = False
-    ends_together: bool = False
     queued: bool = False
     needs: str = ""
 
@@ -53,10 +51,8 @@ class Tried:
 
 
 TRIED = [
-    Tried("torchrun", ("engine=torchrun",), "torchrun", ends_together=True),
-    Tried(
-        "torchrun-hosts", ("engine=torchrun", "engine.nodes=[alpha:2]"), "ssh alpha", ends_together=True, needs="ssh"
-    ),
+    Tried("torchrun", ("engine=torchrun",), "torchrun"),
+    Tried("torchrun-hosts", ("engine=torchrun", "engine.nodes=[alpha:2]"), "ssh alpha", needs="ssh"),
     *(Tried(name, ("engine=mpi", f"engine.mpirun={mpirun(name)}"), "mpirun") for name in ("openmpi", "mpich")),
     Tried("slurm", ("engine=slurm",), "srun", guarded=True, needs="allocation"),
     Tried("slurm-job", ("engine=slurm",), "srun", guarded=True, queued=True, needs="slurm"),

@@ -6,17 +6,22 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from engine import _sshd
 from engine._engines import mpirun
+from engine._recovered import assert_trained_on_without
 from engine.conftest import plain_ssh
 from faults._running import BUSY, SOURCE, VOLARY, last_step, session, state
 from lab.conftest import why_not
 from volary.lab import Lab
+from volary.lab.jobs import Job
 from volary.run.directory import RunDirectory
 
 pytestmark = pytest.mark.slow  # network namespaces, sshd, two lives
@@ -53,8 +58,30 @@ MPI = ("openmpi", "mpich")
 SSH = [(engine, kind) for engine in ("hosts", "torchrun") for kind in ("IPv4", "IPv6")]
 
 
-@pytest.mark.parametrize(("engine", "kind"), [*SSH, *((name, "IPv4") for name in MPI)])
-def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resumed_on_what_is_left(engine, kind, short):
+@dataclass(frozen=True)
+class Apart:
+    """A lab of machines of which the first starts runs on the others. said: what all of them print."""
+
+    lab: Lab
+    said: Path
+    out: IO[bytes]
+    variables: dict[str, str]
+    names: tuple[str, str]
+
+    def volary(self, *words: str) -> Job:
+        """A command on the first machine."""
+        return self.lab.start(0, [*VOLARY, *words], self.variables, self.out)
+
+    def assert_trains_nowhere(self) -> None:
+        """Nothing of the run is left on the others, soon."""
+        busy = "ps -e -o args | grep -c '[v]olary.worker' || true"
+        for host in (1, 2):
+            until(lambda at=host: self.lab.output(at, ["sh", "-c", busy]).strip() == "0", self.said.read_text)
+
+
+@contextmanager
+def apart(engine: str, kind: str, short: str) -> Iterator[Apart]:
+    """Three machines, two of them with an sshd; `engine` can be had. kind: of addresses. short: a folder."""
     if reason := why_not() or _sshd.why_not() or ("sshd needs root" if os.geteuid() else ""):
         pytest.skip(reason)
     if engine in MPI and not Path(mpirun(engine)).exists():
@@ -74,28 +101,45 @@ def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resum
         ssh = [str(shutil.which("ssh")), "-F", "ssh_config", "-o", "ConnectionAttempts=20"]
         for name in MACHINES[1:]:
             lab.output(0, [*ssh, name, "true"], timeout_s=BUSY * 30)
-        settings, machines = asked(engine)
-        alpha, beta = addresses[1:] if "engine=mpi" in settings else MACHINES[1:]
-        file, variables = session(steps=STEPS, pace_s=0.03), {}
-        variables["PYTHONPATH"] = str(SOURCE)
-        variables["TMPDIR"] = str(scratch[0])
-        variables["PATH"] = plain_ssh()
-        run = lab.start(0, [*VOLARY, "train", file, *settings, f"{machines}=[{alpha},{beta}]"], variables, out)
+        variables = {"PYTHONPATH": str(SOURCE), "TMPDIR": str(scratch[0]), "PATH": plain_ssh()}
+        alpha, beta = addresses[1:] if engine in MPI else MACHINES[1:]
+        yield Apart(lab, said, out, variables, (alpha, beta))
+
+
+ON_MACHINES = pytest.mark.parametrize(("engine", "kind"), [*SSH, *((name, "IPv4") for name in MPI)])
+
+
+@ON_MACHINES
+def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resumed_on_what_is_left(engine, kind, short):
+    with apart(engine, kind, short) as there:
+        (settings, machines), (alpha, beta) = asked(engine), there.names
+        run = there.volary("train", session(steps=STEPS, pace_s=0.03), *settings, f"{machines}=[{alpha},{beta}]")
         directory = RunDirectory(Path("runs") / "it")
-        until(lambda: last_step(directory) >= 25 or run.status is not None, said.read_text, 60)
-        assert run.status is None, said.read_text()
-        lab.cut(2)
-        assert run.wait(BUSY * 30) == 4, said.read_text()
+        until(lambda: last_step(directory) >= 25 or run.status is not None, there.said.read_text, 60)
+        assert run.status is None, there.said.read_text()
+        there.lab.cut(2)
+        assert run.wait(BUSY * 30) == 4, there.said.read_text()
         named = r"^rank 1 \(host h2, process \d+\) has been silent for .*; last step \d+"
-        assert re.search(named, said.read_text(), re.MULTILINE), said.read_text()
-        busy = "ps -e -o args | grep -c '[v]olary.worker' || true"
-        for host in (1, 2):
-            until(lambda at=host: lab.output(at, ["sh", "-c", busy]).strip() == "0", said.read_text)
-        again = lab.start(
-            0, [*VOLARY, "resume", "it", f"{machines}=[{alpha}:2]", "strategy.give_up_after_s=60"], variables, out
-        )
-        assert again.wait(BUSY * 60) == 0, said.read_text()
+        assert re.search(named, there.said.read_text(), re.MULTILINE), there.said.read_text()
+        there.assert_trains_nowhere()
+        again = there.volary("resume", "it", f"{machines}=[{alpha}:2]", "strategy.give_up_after_s=60")
+        assert again.wait(BUSY * 60) == 0, there.said.read_text()
         assert (state(directory), last_step(directory)) == ("finished", STEPS)
+
+
+@ON_MACHINES
+def test_run_that_recovers_trains_on_from_memory_without_a_machine_that_is_cut_off(engine, kind, short):
+    with apart(engine, kind, short) as there:
+        settings, machines = asked(engine)
+        more = [f"{machines}=[{','.join(there.names)}]", "strategy.recover=memory"]
+        run = there.volary("train", session(steps=STEPS, pace_s=0.03), *settings, *more)
+        directory = RunDirectory(Path("runs") / "it")
+        until(lambda: last_step(directory) >= 25 or run.status is not None, there.said.read_text, 60)
+        assert run.status is None, there.said.read_text()
+        there.lab.cut(2)
+        assert run.wait(BUSY * 60) == 0, there.said.read_text()
+        assert_trained_on_without(1, directory, STEPS)
+        there.assert_trains_nowhere()
 
 
 @pytest.mark.parametrize("engine", ["hosts", "torchrun"])

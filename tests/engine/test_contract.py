@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from engine._engines import TRIED, Tried
+from engine._recovered import assert_trained_on_without
 from faults._running import (
     VOLARY,
     Outcome,
@@ -249,19 +250,23 @@ def test_more_workers_than_fit_are_refused_before_anything_starts(start, engine)
 
 
 @pytest.mark.slow
-def test_elastic_run_goes_on_without_a_worker_that_is_killed_or_stops_in_order_if_its_launcher_ends_the_others(
-    start, engine
-):
+def test_elastic_run_goes_on_without_a_worker_that_is_killed(start, engine):
     run = start(steps=80, pace_s=0.05, consistency="async", exchange="{name: server, servers: 1}")
     run.wait_for_step(1)
     run.wait_until(lambda: all(learnt(run, rank) for rank in (0, 1)))
     os.kill(run.pid(1), signal.SIGKILL)
     ended = run.ended(at_most_s=90)
-    if engine.ends_together:
-        assert (ended.status, state(run.directory)) == (130, "stopped"), run.text()
-    else:
-        assert (ended.status, state(run.directory)) == (0, "finished"), run.text()
-        assert [event.rank for event in events(run.directory, "lost")] == [1]
+    assert (ended.status, state(run.directory)) == (0, "finished"), run.text()
+    assert [event.rank for event in events(run.directory, "lost")] == [1]
+
+
+@pytest.mark.slow
+def test_run_that_recovers_trains_on_from_memory_without_a_worker_that_is_killed(start, engine):
+    run = start("strategy.recover=memory", steps=STEPS, pace_s=0.03)
+    run.wait_for_step(15)
+    os.kill(run.pid(1), signal.SIGKILL)
+    assert run.ended(at_most_s=90).status == 0, run.text()
+    assert_trained_on_without(1, run.directory, STEPS)
 
 
 LOOP = """

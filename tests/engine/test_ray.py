@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -13,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from engine._ray_cluster import RAY_START, START_S, free_port, has_cpus
 from faults._running import BUSY, VOLARY, last_step, learnt, running, session, state
-from volary.actors import ActorSettings, scratch
+from volary.actors import scratch
 from volary.comm.groups.listeners import listeners
-from volary.engine.ray import ACTORS, RayEngine
+from volary.engine.ray import RayEngine
 from volary.errors import SettingError
 from volary.run.directory import RunDirectory
 
@@ -25,8 +25,6 @@ def elastic_session() -> str:
     return session(workers=1, pace_s=0.05, consistency="async", exchange="{name: server, servers: 1}")
 
 
-START_S = 60
-RAY_START = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
 OWN = """
 import sys
 import ray
@@ -55,18 +53,6 @@ if (driver := os.fork()) == 0:
 assert os.waitpid(driver, 0)[1] == 0
 assert os.WIFSIGNALED(os.wait()[1])
 """
-
-
-def has_cpus(address: str, count: int) -> bool:
-    """Whether a cluster that was just started has its nodes: it answers, and says that it is up, before."""
-    command = [*ACTORS, ActorSettings(count=0, address=address).words()]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=BUSY * START_S, check=False).stdout
-    return bool(said) and json.loads(said.splitlines()[-1]).get("CPU", 0) >= count
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as plug:
-        return int(plug.getsockname()[1])
 
 
 def test_a_machine_without_ray_is_told_what_to_install(monkeypatch):

@@ -9,13 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from engine._recovered import assert_trained_on_without
 from engine._slurmd import started
-from faults._running import VOLARY, events, last_step, life_of, running, session, state
+from faults._running import VOLARY, Run, events, last_step, life_of, running, session, state
 from placement._recorded import RECORDED
 from volary.engine.launchers.queue import BatchJob
 from volary.engine.slurm import SlurmEngine
@@ -169,27 +171,55 @@ def test_job_that_is_requeued_goes_on_with_its_run():
     assert [event.attempt for event in events(directory, "resumed")] == [1]
 
 
-@pytest.mark.slow  # a cluster of its own, which loses a node
-def test_node_that_is_lost_is_named_by_its_worker_and_the_run_is_resumed_on_what_is_left(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("slurm")
+@contextlib.contextmanager
+def two_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Run], int]]:
+    """A cluster of its own; gives a function that kills the second node with the worker of a run there: its process."""
     with contextlib.ExitStack() as down:
         cluster = started(folder, down)
         if cluster.why_not:
             pytest.skip(cluster.why_not)
         monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
-        with running(*VOLARY, "train", session(steps=400, pace_s=0.03), "engine=slurm", "engine.nodes=2") as run:
-            run.wait_for_step(25)
+
+        def lose(run: Run) -> int:
             victim = run.pid(1)
             step = psutil.Process(victim).parent()
             assert step is not None
             for daemon in (psutil.Process(int((folder / "slurmd.n2.pid").read_text())), step):
                 daemon.kill()
+            return victim
+
+        yield lose
+
+
+def declare_lost() -> None:
+    """Let Slurm find at once what it would find after SlurmdTimeout."""
+    lost = ["scontrol", "update", "nodename=n2", "state=down", "reason=lost"]
+    subprocess.run(lost, check=True, timeout=30)
+
+
+@pytest.mark.slow  # a cluster of its own, which loses a node
+def test_node_that_is_lost_is_named_by_its_worker_and_the_run_is_resumed_on_what_is_left(tmp_path_factory, monkeypatch):
+    with two_nodes(tmp_path_factory.mktemp("slurm"), monkeypatch) as lose:
+        with running(*VOLARY, "train", session(steps=400, pace_s=0.03), "engine=slurm", "engine.nodes=2") as run:
+            run.wait_for_step(25)
+            victim = lose(run)
             ended = run.ended(at_most_s=10, gone_within_s=10)
         assert ended.status == 4
         words = rf"rank 1 \(host {re.escape(socket.gethostname())}, process {victim}\) died; last step \d+, in "
         assert re.search(words, ended.err), ended.err
-        lost = ["scontrol", "update", "nodename=n2", "state=down", "reason=lost"]
-        subprocess.run(lost, check=True, timeout=30)
+        declare_lost()
         with running(*VOLARY, "resume", "it", "engine.nodes=1") as again:
             assert again.ended().status == 0, again.text()
         assert (state(run.directory), last_step(run.directory)) == ("finished", 400)
+
+
+@pytest.mark.slow  # a cluster of its own, which loses a node
+def test_run_that_recovers_trains_on_from_memory_without_a_node_that_is_lost(tmp_path_factory, monkeypatch):
+    settings = ["engine=slurm", "engine.nodes=2", "strategy.recover=memory"]
+    with two_nodes(tmp_path_factory.mktemp("slurm"), monkeypatch) as lose:
+        with running(*VOLARY, "train", session(steps=400, pace_s=0.03), *settings) as run:
+            run.wait_for_step(25)
+            lose(run)
+            declare_lost()
+            assert run.ended(at_most_s=90, gone_within_s=10).status == 0, run.text()
+        assert_trained_on_without(1, run.directory, 400)

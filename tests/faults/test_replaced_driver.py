@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from faults._queue import until
 from faults._running import descendants, events, last_step, lives, session, state, words
 from faults.test_recovered import recovered
 from volary.run.checkpoints import Checkpoints
@@ -64,6 +65,25 @@ def test_another_driver_takes_the_place_of_a_killed_one_and_drives_the_run_to_it
     assert "drives the run in place of its driver, which was lost" in ended.out
     for rank in (0, 1):  # what the lost driver had not recorded yet may be absent
         assert set(range(step + 1, 81)) <= set(steps_of(run.directory, rank))
+    assert_nothing_left(run)
+    assert "Traceback" not in run.text() + new.text()
+
+
+@pytest.mark.slow  # trains for seconds
+def test_workers_that_reach_the_last_step_without_a_driver_save_and_wait_for_one_that_ends_the_run_well(launch):
+    run = launch("train", session(steps=60, pace_s=0.03), *WAITS)
+    run.wait_for_step(20)
+    run.process.kill()
+    until(lambda: len(list(run.directory.verdicts.iterdir())) == 2, 60)
+    assert all(lives(worker) for worker in workers_of(run))
+    assert state(run.directory) == "running"
+    assert Checkpoints(run.directory.checkpoints).steps()[-1] == 60
+    new = launch("attach", "--drive", "it")
+    ended = new.ended()
+    assert (ended.status, state(run.directory), last_step(run.directory)) == (0, "finished", 60), new.text()
+    for rank in (0, 1):
+        assert steps_of(run.directory, rank)[-1] == 60
+    assert not events(run.directory, "lost")
     assert_nothing_left(run)
     assert "Traceback" not in run.text() + new.text()
 

@@ -79,8 +79,15 @@ class SlurmEngine:
 
     def command(self, launch: Launch) -> list[str]:
         """The command line of one srun that starts all processes of the launch."""
-        # a task that is lost is the driver's to judge: srun ends nobody for it
-        own = ["--kill-on-bad-exit=0", "--wait=0", "--input=none", "--mpi=none", f"--job-name={_name(launch)}"]
+        # a task that is lost, or a node, is the driver's to judge: srun ends nobody for it
+        own = [
+            "--kill-on-bad-exit=0",
+            "--no-kill",
+            "--wait=0",
+            "--input=none",
+            "--mpi=none",
+            f"--job-name={_name(launch)}",
+        ]
         if self.queues():
             return ["srun", *own, *(f"--{option}" for option in self._options(launch.count)), *launch.command]
         # servers, and workers that join, take their time on the cores that the others have

@@ -24,6 +24,7 @@ def text(batch: BatchJob, options: Sequence[str]) -> str:
         f"chdir={batch.folder}",
         f"output={log}",
         "open-mode=append",
+        "no-kill",  # a node that is lost is the driver's to judge
         f"signal=B:TERM@{NOTICE_S}",
     ]
     return "\n".join(

@@ -1,9 +1,15 @@
-"""One process below another that a cluster's scheduler has started, and with which it ends."""
+"""One process below another that a launcher or a cluster's scheduler has started, and with which it ends.
+
+`python -I -S child.py COMMAND...` is such a process, for launchers that end all others when one fails: to its launcher
+it ends well, however COMMAND ends. Only the standard library is imported here, so that it costs next to nothing.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -50,3 +56,15 @@ class Child:
         """Kill it; return its status."""
         self._process.kill()
         return self._process.wait()
+
+
+def main() -> int:
+    """Run the command of the command line to its end; the exit code is 0 whatever its own is."""
+    # a termination is for the command, which is in the same session; nothing here is inherited by that
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    Child(sys.argv[1:], "", {}).wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -152,11 +152,15 @@ class Pulse:
         self.beat()
 
     def stop(self, verdict: Verdict) -> None:
-        """Send what is left, say goodbye with `verdict`, and end the thread."""
+        """Send what is left, say goodbye with `verdict`, and end the thread: once the driver has it.
+
+        If that is lost, and another one may take its place, that one gets it, or the time for it is over.
+        """
         self._stop_at = time.monotonic() + GOODBYE_S
         with contextlib.suppress(ConnectionLost):
             self._send(bye=asdict(verdict))
-        self._thread.join(timeout=5)
+        wait_s = self._driver.wait_s
+        self._thread.join(5 + (wait_s and 2 * (wait_s + self._member.give_up_after_s)))  # on a busy machine
         self._connection.close()
 
     def _beat_until_stopped(self) -> None:
@@ -175,7 +179,8 @@ class Pulse:
         """After the goodbye: whether the driver has it, or will not."""
         if self._stop_at is None:
             return False
-        return not self._unanswered or bool(self._driver.lost) or time.monotonic() > self._stop_at
+        over = not self._driver.wait_s and time.monotonic() > self._stop_at
+        return not self._unanswered or bool(self._driver.lost) or over
 
     def _listen(self, until: float) -> None:
         while not self._is_over() and (left_s := until - time.monotonic()) > 0:
@@ -240,6 +245,7 @@ class Pulse:
                 if not (self._driver.wait_s and isinstance(error, (KeyRefused, OtherAttempt))):
                     if self._stop_at is None:
                         self._abandon(str(error))
+                    self._drop_answered(self._beats)
                     return
                 self._driver.refused()  # somebody else has the lost one's port
             else:

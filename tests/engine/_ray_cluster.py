@@ -1,0 +1,75 @@
+"""Ray's cluster on this machine: a head, and nodes that come, are drained and are lost."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+
+from faults._queue import until
+from faults._running import BUSY, Run, running
+from volary.actors import ActorSettings
+from volary.engine.ray import ACTORS
+
+START_S = 60
+RAY_START = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
+NODES = "import json, sys, ray; ray.init(sys.argv[1], log_to_driver=False); print(json.dumps(ray.nodes()))"
+
+
+def has_cpus(address: str, count: int) -> bool:
+    """Whether a cluster that was just started has its nodes: it answers, and says that it is up, before."""
+    command = [*ACTORS, ActorSettings(count=0, address=address).words()]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=BUSY * START_S, check=False).stdout
+    return bool(said) and json.loads(said.splitlines()[-1]).get("CPU", 0) >= count
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as plug:
+        return int(plug.getsockname()[1])
+
+
+class Cluster:
+    """A head without CPUs, and nodes that are added; all on this machine."""
+
+    def __init__(self, folder: str, stack: ExitStack) -> None:
+        self._folder, self._stack = folder, stack
+        self._started: dict[str, Run] = {}
+        self.address = f"127.0.0.1:{free_port()}"
+        port = self.address.rpartition(":")[2]
+        quiet = ["--include-dashboard=false", f"--temp-dir={folder}", "--disable-usage-stats"]
+        self._start("--head", "--port", port, "--num-cpus=0", *quiet, name="head")
+        until(lambda: self._nodes() is not None, START_S)
+
+    def add_node(self, name: str, cpus: int = 2) -> str:
+        """A node with as many CPUs as the others that were added; its number."""
+        before = {one["NodeID"] for one in self._nodes() or []}
+        words = ("--address", self.address, f"--num-cpus={cpus}", "--disable-usage-stats")
+        self._started[name] = self._start(*words, name=name)
+        until(lambda: has_cpus(self.address, cpus * len(before)), START_S)
+        (new,) = {one["NodeID"] for one in self._nodes() or []} - before
+        return str(new)
+
+    def drain(self, node: str) -> None:
+        """As a machine that is taken away in ten minutes."""
+        words = ["drain-node", "--address", self.address, "--node-id", node, "--reason-message=taken away"]
+        words += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--deadline-remaining-seconds=600"]
+        subprocess.run([sys.executable, "-c", RAY_START, *words], check=True, timeout=BUSY * START_S)
+
+    def process(self, name: str) -> subprocess.Popen[bytes]:
+        """The one that all others of the node are below."""
+        return self._started[name].process
+
+    def lose(self, name: str) -> None:
+        """Let the node end as a machine that is switched off: all that runs there is killed."""
+        self._started[name].end()
+
+    def _start(self, *words: str, name: str) -> Run:
+        command = (sys.executable, "-c", RAY_START, "start", "--node-ip-address=127.0.0.1", "--block", *words)
+        return self._stack.enter_context(running(*command, name=name))
+
+    def _nodes(self) -> list[dict[str, object]] | None:
+        words = [sys.executable, "-c", NODES, self.address]
+        said = subprocess.run(words, capture_output=True, text=True, timeout=BUSY * START_S, check=False)
+        return None if said.returncode else json.loads(said.stdout.splitlines()[-1])
