@@ -8,6 +8,7 @@ import { number, plural } from "./words.js";
 
 const HEIGHT = 200;
 const ROWS = 12;
+const DECIMAL = Array.from({ length: 1360 }, (_, at) => Number(`${[1, 2, 2.5, 5][at % 4]}e${Math.floor(at / 4) - 32}`)); // uPlot's own end at 1e32, where a loss that diverges does not
 const BINARY = Array.from({ length: 60 }, (_, power) => 2 ** power); // between the marks of sizes
 
 // x: numbers. series: [{label, values, colour, low, high, dots, fill, said}]: low and high draw a band.
@@ -89,7 +90,7 @@ function Drawn({ label, x, series, range, onRange, xLabel = "step", log, format 
     return {
       ...size(), series: drawn, bands,
       scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: log ? undefined : span } },
-      axes: [{ ...axis, values: (_, splits) => splits.map((value) => short(value)) }, { ...axis, incrs: format(1024).startsWith("1.0 KiB") ? BINARY : undefined, size: (_, drawn) => 18 + 7 * Math.max(5, ...(drawn ?? []).map((text) => text.length)), values: (_, splits) => splits.map((value) => (value === null ? "" : now.current.format(value))) }],
+      axes: [{ ...axis, values: (_, splits) => splits.map((value) => short(value)) }, { ...axis, incrs: format(1024).startsWith("1.0 KiB") ? BINARY : DECIMAL, size: (_, drawn) => 18 + 7 * Math.max(5, ...(drawn ?? []).map((text) => text.length)), values: (_, splits) => splits.map((value) => (value === null ? "" : now.current.format(value))) }],
       // other charts show where the mouse is, and no more: the drag is of one
       cursor: { sync: { key: sync, filters: { pub: (type) => type === "mousemove" } }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
       legend: { live: true, mount: (_, made) => legend.current.replaceChildren(made) },

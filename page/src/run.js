@@ -85,7 +85,7 @@ function Head({ facts, there, id, remove, refused }) {
     ...(facts.best ? [[`best ${facts.metric}`, `${number(facts.best.values[facts.metric] ?? Object.values(facts.best.values)[0])} at ${many(facts.best.step)}`]] : []),
     ...(facts.loss === null ? [] : [["loss", number(facts.loss)]]),
     ...(window?.samples_per_s ? [["samples/s", number(window.samples_per_s)]] : []),
-    ...(facts.computes ? [["computes", facts.computes]] : []),
+    ...(facts.computes ? [["computes", ...facts.computes.split(/, (.*)/)]] : []),
     ...(window ? [["communication", percent(window.shares.exchange)]] : []),
     ["workers", String(facts.workers.length || facts.session.workers || "–")],
     ["time", duration(facts.elapsed_s)],
@@ -101,7 +101,7 @@ function Head({ facts, there, id, remove, refused }) {
       <span>step ${many(facts.step)}${facts.steps_planned ? ` of ${many(facts.steps_planned)}` : ""}${facts.epoch ? `, epoch ${facts.epoch.toFixed(1)}` : ""}</span>
     </div>
     </div><${Actions} id=${id} facts=${facts} remove=${remove} refused=${refused} />
-    <dl class="figures">${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+    <dl class="figures">${figures.map(([name, value, note]) => html`<div><dt>${name}</dt><dd>${value}${note && html`<small>${note}</small>`}</dd></div>`)}</dl>
   </div>`;
 }
 
@@ -110,7 +110,7 @@ function Wrong({ facts }) {
     ? html`<p class="notable">Nothing has failed. Worth a look: ${facts.notable.join("; ")}.</p>` : html`<p class="fine">Nothing is wrong, as far as the run knows.</p>`}</div>`;
   return html`<section class="wrong" aria-label="what is wrong" data-card="wrong"><ul>
     ${facts.wrong.map((one) => html`<li class=${one.grave ? "grave" : ""}>${one.at && html`<time>${hour(one.at)}</time> `}<span class="said">${one.text}</span></li>`)}
-  </ul>${facts.resuming && html`<p>To go on, ${facts.resuming.replace(/: (volary .*)$/, ": ")}<code>${facts.resuming.match(/volary .*$/)?.[0]}</code></p>`}</section>`;
+  </ul>${facts.advice.map((line, at) => html`<p>${at ? "" : "To go on, "}${line.replace(/: (volary .*)$/, ": ")}<code>${line.match(/volary .*$/)?.[0]}</code></p>`)}</section>`;
 }
 
 function Loss({ id, tick, facts, answer, range, onRange, first, last }) {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor._made_runs import journal, new_run, rows, started, whole_run
+from monitor._made_runs import finished, journal, new_run, rows, started, whole_run
 from page._asking import Server, served
 from volary.page.questions.answers import ANSWERS
 from volary.run.directory import RunDirectory
@@ -56,6 +56,8 @@ def _diverged() -> None:
         started(run)
         run.steps(rows(1, 10))
         run.steps(rows(11, 20, loss=float("nan")))
+        run.note(error="NotFinite", exit_code=6)
+        finished(run, 20, "failed", "the loss of ranks 0 and 1 is NaN or infinite at step 21")
 
 
 @pytest.mark.parametrize("name", ["new", "begun", "own", "lost", "old", "diverged"])
@@ -66,6 +68,19 @@ def test_every_question_about_it_has_an_answer(name, odd: Server):
 
 def test_a_run_without_a_driver_says_so(odd: Server):
     assert "its driver is gone" in odd.ask("facts", run="lost")["wrong"][0]["text"]
+
+
+def test_a_run_is_advised_as_on_the_command_line(odd: Server):
+    """The same settings would diverge again: to resume it as it is would be no advice."""
+    lines = odd.ask("facts", run="diverged")["advice"]
+    assert [line.partition(";")[0] for line in lines] == [
+        "resumed with the same settings it diverges again",
+        "or clip gradients (train.clip_norm=1), or leave such batches out (train.on_nonfinite=skip)",
+    ]
+    assert [line.partition(":")[0] for line in odd.ask("facts", run="lost")["advice"]] == [
+        "begin again, as there is no checkpoint yet"
+    ]
+    assert odd.ask("facts", run="old")["advice"] == []
 
 
 def test_a_run_that_has_only_begun_has_no_points(odd: Server):

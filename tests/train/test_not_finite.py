@@ -16,6 +16,7 @@ from volary.data.order import epoch_order
 from volary.errors import NotFinite
 from volary.network.criteria.user_loss import UserLoss
 from volary.network.flow import Flow
+from volary.train.agreement import votes
 from volary.train.loop import train
 from volary.train.not_finite import origin
 
@@ -62,6 +63,15 @@ def test_stop_names_rank_step_and_the_last_good_checkpoint_on_every_rank(workers
             f"{SAID}, first in the inputs of its batch, in {SAMPLE}; last good checkpoint: step 2",
             f"{SAID}, first in the inputs of its batch, in {SAMPLE}; last good checkpoint: none yet",
         ]
+
+
+def test_ranks_are_named_as_in_a_sentence():
+    said = {ranks: str(votes.not_finite(ranks, 3)).partition(" is ")[0] for ranks in ((1,), (0, 1), (0, 1, 2))}
+    assert said == {
+        (1,): "the loss of rank 1",
+        (0, 1): "the loss of ranks 0 and 1",
+        (0, 1, 2): "the loss of ranks 0, 1 and 2",
+    }
 
 
 def sample(number: int) -> str:

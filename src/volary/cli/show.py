@@ -60,9 +60,8 @@ def show(run: RunDirectory, verify: bool, plot: str | None, as_json: bool) -> No
 
 
 def _head(found: Account) -> list[tuple[str, str]]:
-    from volary.driver.watching.diverged import advice
+    from volary.monitor.ended.advice import advice_on
     from volary.monitor.wording import clean, duration, measured, moment, number, place
-    from volary.run.resuming import resuming
 
     digest = found.digest
     of = f" of {digest.steps_planned}" if digest.steps_planned else ""
@@ -90,10 +89,7 @@ def _head(found: Account) -> list[tuple[str, str]]:
     if digest.best:
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
     rows += [("folder", place(digest.directory.path)), ("logs", place(digest.directory.logs))]
-    if digest.state in ("stopped", "failed", "lost"):
-        following = advice(digest.directory, digest.message) if digest.error == "NotFinite" else []
-        rows += [("next", how) for how in following or [resuming(digest.directory)] if how]
-    return rows
+    return rows + [("next", how) for how in advice_on(digest)]
 
 
 def _say_curves(found: Account) -> None:

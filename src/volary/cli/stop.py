@@ -20,7 +20,7 @@ def stop(run: RunDirectory, now: bool) -> int:
     """Let RUN finish its step, write a checkpoint and end, as Ctrl-C does where it was started. Waits for that."""
     from volary.driver.queued import wait_until_out, withdraw
     from volary.jobs.queue import LocalQueue
-    from volary.monitor.closing import closing
+    from volary.monitor.ended.closing import closing
     from volary.monitor.watching import ending, exit_code, wait_until_stopped
 
     if withdraw(run):

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from volary.errors import BadInput
-from volary.monitor.closing import closing
 from volary.monitor.digest import Digest
+from volary.monitor.ended.closing import closing
 from volary.monitor.figure import figure, png
 from volary.monitor.terminal.plain import progress, title
 from volary.monitor.wording import starting_in, trouble

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from volary.driver.ending import Ending
 from volary.driver.server_group import NoServers, ServerGroup
-from volary.driver.watching import diverged
 from volary.driver.watching.failure_detector import FailureDetector, LostWorker
 from volary.driver.watching.waiting import left_early, ranks
 from volary.driver.watching.worker_status import STARTING, WorkerStatus
@@ -31,8 +30,8 @@ from volary.errors import (
     WorkerLost,
 )
 from volary.errors.raised import shown
+from volary.monitor.ended.advice import advice
 from volary.run.directory import RunDirectory
-from volary.run.resuming import resuming
 from volary.run.verdict import Verdict, read_verdict
 
 _Error = TypeVar("_Error", bound=VolaryError)
@@ -372,9 +371,6 @@ def noted(
     """
     if log is not None:
         with_log(error, log, called)
-    if isinstance(error, NotFinite):
-        for line in diverged.advice(directory, str(error)):
-            error.add_note(line)
-    elif how := resuming(directory):
-        error.add_note(f"once that is fixed, {how}" if fixed_first else how)
+    for line in advice(directory, type(error).__name__, str(error)):
+        error.add_note(f"once that is fixed, {line}" if fixed_first and not isinstance(error, NotFinite) else line)
     return error

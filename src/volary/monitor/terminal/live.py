@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from volary.monitor.closing import closing
 from volary.monitor.digest import Digest
+from volary.monitor.ended.closing import closing
 from volary.monitor.wording import (
     PHASE_WORDS,
     STOPPING,

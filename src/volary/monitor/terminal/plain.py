@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from volary.monitor.closing import closing, one_line
 from volary.monitor.digest import Digest
+from volary.monitor.ended.closing import closing, one_line
 from volary.monitor.tables.representations import compared, in_lines
 from volary.monitor.wording import (
     MEMBERSHIP,

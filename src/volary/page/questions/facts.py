@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from volary.monitor.account import account
+from volary.monitor.ended.advice import advice_on
 from volary.monitor.outline import settings_in
 from volary.monitor.tables.roster import hosts
 from volary.monitor.terminal.plain import happened
@@ -17,7 +18,6 @@ from volary.page.questions.problems import notable, wrong
 from volary.run.control.requests import FIXED
 from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory
-from volary.run.resuming import resuming
 
 
 def facts(directory: RunDirectory) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "fixed": "" if directory.meeting.is_file() else FIXED,
         "starting": starting_in(digest.starting, digest.attempt_s),
         "stopping": digest.stopping and digest.state == "running",
-        "resuming": resuming(directory) if digest.state in ("stopped", "failed", "lost") else "",
+        "advice": advice_on(digest),
         "left_s": digest.left_s,
         "loss": digest.recorded_loss if digest.session.own_loop else window and window.loss,
         "window": asdict(window) if window else None,

@@ -91,4 +91,6 @@ def read(summed: list[float], world_size: int) -> Agreed:
 def not_finite(ranks: tuple[int, ...], step: int, origin: str = "", checkpoint: str = "") -> NotFinite:
     """Make the error for a loss of `ranks` that is not finite. origin: where that comes from, as far as is known."""
     where, good = f", {origin}" if origin else "", f"; last good checkpoint: {checkpoint}" if checkpoint else ""
-    return NotFinite(f"the loss of rank {', '.join(map(str, ranks))} is NaN or infinite at step {step}{where}{good}")
+    *first, last = map(str, ranks)
+    whose = f"ranks {', '.join(first)} and {last}" if first else f"rank {last}"
+    return NotFinite(f"the loss of {whose} is NaN or infinite at step {step}{where}{good}")
