@@ -14,7 +14,7 @@ import torch
 from cli._fitting import FITTING, warnings_in
 from volary.engine import local
 from volary.session.train_section import MOST_STEPS
-from volary.train import trial
+from volary.train.trying import run_length
 
 
 def test_a_session_that_fits_has_no_warning(check):
@@ -54,6 +54,7 @@ def test_a_session_that_fits_has_no_warning(check):
             "network=nets.py:Fixed",
             "network 'nets.py:Fixed' has no parameter to train; accepted: at least one with requires_grad",
         ),
+        ("train.freeze=[{match: '*'}]", "train.freeze leaves no parameter to train; accepted: rules that do not fit"),
         (
             "network=nets.py:Detached",
             "network 'nets.py:Detached' gives an output without a gradient (is there a detach(), a no_grad() or "
@@ -135,7 +136,7 @@ def test_a_session_that_fits_has_no_warning(check):
 )
 def test_what_training_would_refuse_is_refused_in_one_sentence(check, settings, sentence, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(trial, "MOST_STEPS", 10**11)
+    monkeypatch.setattr(run_length, "MOST_STEPS", 10**11)
     words = [settings] if "{" in settings else settings.split()
     said = check(*words, *(["data.batch_size=64"] if "64" in settings else []))
     assert said.status == 2
@@ -177,6 +178,9 @@ def test_fp16_is_refused_in_the_words_of_doctor(check, volary, monkeypatch):
     assert "fp16 needs a CUDA device" in check("train.precision=fp16").err
 
 
+LATE = ", and the run ends after 4 steps: it does not come to that"
+
+
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
@@ -189,6 +193,9 @@ def test_fp16_is_refused_in_the_words_of_doctor(check, volary, monkeypatch):
             "schedule.warmup is 5, longer than the run of 4 steps: the learning rate never reaches what "
             "optimizer.lr says",
         ),
+        ("train.stop_at=9 epochs", f"train.stop_at is 9 epochs{LATE}"),
+        ("train.average={name: swa, start: 4 steps}", f"train.average.start is 4 steps{LATE}"),
+        ("train.freeze=[{match: fc.bias, until: 3 epochs}]", f"train.freeze.until is 3 epochs{LATE}"),
     ],
 )
 def test_what_trains_and_is_hardly_meant_is_a_warning(check, settings, warning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -126,7 +127,9 @@ def test_a_rate_of_0_leaves_parameters_as_they_are_and_the_first_pattern_counts(
 
 def test_a_pattern_that_fits_no_parameter_and_a_negative_factor_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SettingError, match=r"match is 'layer\.\*', which fits no parameter; accepted: a pattern"):
-        build_model(of(factors=[{"match": "layer.*"}]), torch.device("cpu"))
+    for wrong, near in (("layer.*", "layers.*"), ("bias*", "*.bias"), ("vector", "vectors")):
+        sentence = f"match is '{wrong}', which fits no parameter; did you mean '{near}'? accepted: a pattern"
+        with pytest.raises(SettingError, match=re.escape(sentence)):
+            build_model(of(factors=[{"match": wrong}]), torch.device("cpu"))
     with pytest.raises(SettingError, match=r"train.parameters.lr: is -1; accepted: 0 or more"):
         of(factors=[{"match": "*", "lr": -1}])

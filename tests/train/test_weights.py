@@ -81,6 +81,8 @@ def test_the_usual_files_and_folders_are_read(tmp_path):
         assert_read(state, tmp_path / name)
     assert_read(state, tmp_path / "two.pt", key="ema")
     assert "'model', 'ema'" in refused(network(), tmp_path / "two.pt")[0]
+    for name in ("it.safetensors", "it.pt"):
+        assert "has one set of weights; accepted: null" in refused(network(), tmp_path / name, key="model")[0]
 
 
 def test_a_file_that_would_run_something_is_refused(tmp_path):

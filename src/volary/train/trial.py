@@ -68,6 +68,8 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         warnings = [*remarks_of(model.samples), *remarks_of_length(session, model)]
         named = list(trained_parameters(model.module).items())
         trained = [parameter for _, parameter in named]
+        if model.frozen.rules and not trained:
+            raise SettingError("train.freeze leaves no parameter to train; accepted: rules that do not fit all of them")
         refuse_strangers(session.strategy.codec, model.module)
         chooses = session.strategy.partition.chooses
         if not chooses:  # before its gradients are there: they may be what does not fit

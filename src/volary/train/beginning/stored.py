@@ -105,7 +105,7 @@ def _of_file(path: Path, key: str | None) -> Stored:
         return _of_torch_file(path, key)
     file: Any = safe_open(path, framework="pt")
     if key is not None:
-        raise SettingError(f"network.weights.key is {key!r}, and {path} has one set of weights; accepted: null")
+        raise _without_keys(path, key)
     return {
         name: StoredTensor(tuple(file.get_slice(name).get_shape()), partial(file.get_tensor, name))
         for name in file.keys()  # noqa: SIM118 - not a mapping
@@ -117,7 +117,9 @@ def _of_torch_file(path: Path, key: str | None) -> Stored:
     state = unpacked(path if zipfile.is_zipfile(path) else path.read_bytes(), path)
     sets = {name: one for name, one in state.items() if _is_set(one)} if isinstance(state, Mapping) else {}
     if _is_set(state):
-        sets = {key or "": state} if key is None else {}
+        if key is not None:
+            raise _without_keys(path, key)
+        sets = {"": state}
     if key is None and len(sets) == 1:
         key = next(iter(sets))
     if key not in sets:
@@ -128,6 +130,10 @@ def _of_torch_file(path: Path, key: str | None) -> Stored:
             f"network.weights.key as one of: {known}"
         )
     return {name: StoredTensor(tuple(one.shape), partial(one.detach)) for name, one in sets[key].items()}
+
+
+def _without_keys(path: Path, key: str) -> SettingError:
+    return SettingError(f"network.weights.key is {key!r}, and {path} has one set of weights; accepted: null")
 
 
 def _is_set(state: Any) -> bool:

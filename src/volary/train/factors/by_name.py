@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
 from volary.naming import named_parameters
+from volary.session.reading.problems import nearest
 from volary.train.factors.by_layer import factors_by_layer
 
 if TYPE_CHECKING:
@@ -95,13 +96,25 @@ class FactorsByName:
     def _check(self, names: Sequence[str]) -> None:
         for one in self.patterns:
             if not any(self._fits(name, one.match) for name in names):
+                near = nearest(one.match, [VECTORS, *_patterns(names)])
+                hint = f"did you mean {near!r}? " if near else ""
                 raise SettingError(
-                    f"parameters: match is {one.match!r}, which fits no parameter; accepted: a pattern of names "
+                    f"parameters: match is {one.match!r}, which fits no parameter; {hint}accepted: a pattern of names "
                     f"such as {names[0] if names else 'conv1.weight'!r}"
                 )
 
     def _fits(self, name: str, match: str) -> bool:
         return name in self.vectors if match == VECTORS else fnmatchcase(name, match)
+
+
+def _patterns(names: Sequence[str]) -> Iterator[str]:
+    """Yield patterns that fit some of these names: each by itself, by its layers, and by its ending, as `*.bias`."""
+    for name in names:
+        layer, _, ending = name.rpartition(".")
+        yield from (name, f"*.{ending}")
+        while layer:
+            yield f"{layer}.*"
+            layer = layer.rpartition(".")[0]
 
 
 def _multiplied(settings: Mapping[str, float], lr: float, decay: float) -> dict[str, float]:
