@@ -36,6 +36,7 @@ def sessions(strategy: dict[str, Any]) -> dict[str, Session]:
         "clipped by value": session("Exact", optimizer=sgd, train=few | {"clip_value": 0.01}, strategy=strategy),
         "not contiguous": session("Pictures", optimizer=adam, train=few, strategy=strategy),
         "lenet": of(zoo("lenet"), IMAGES, sgd | {"lr": 0.01}, strategy),
+        "lenet, channels last": of(zoo("lenet"), IMAGES, sgd | {"lr": 0.01}, strategy, channels_last=True),
         "alexnet-like": of({"name": session("AlexNetLike").network.reference}, IMAGES, adam | {"lr": 1e-3}, strategy),
         "recurrent": of(zoo("lstm", hidden=10, dropout=0.0), TOKENS, adam | {"lr": 1e-3}, strategy),
         "transformer": gpt,

@@ -138,6 +138,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "adaptive clipping": Feature(train(clip_adaptive=0.05)),
     "recompute": Feature(train(recompute=["layers"])),
+    "channels last": Feature(train(channels_last=True), network="Pictures"),
     "thawed": Feature(train(freeze=[{"match": "layers.0", "until": "6 steps"}]), (4, 6, 8)),
     "thawed, statistics kept": Feature(
         train(freeze=[{"match": "layers.[01]*", "until": "6 steps", "statistics": "keep"}]),

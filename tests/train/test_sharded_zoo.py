@@ -23,13 +23,15 @@ WAYS = [
 ]
 
 
-def of(network: dict[str, Any], source: dict[str, Any], optimizer: dict[str, Any], strategy: dict[str, Any]) -> Session:
+def of(
+    network: dict[str, Any], source: dict[str, Any], optimizer: dict[str, Any], strategy: dict[str, Any], **train: Any
+) -> Session:
     """Twenty steps of ten samples."""
     return Session(
         network=network,
         data={"source": source, "batch_size": 10},
         optimizer=optimizer,
-        train={"steps": 20},
+        train={"steps": 20, **train},
         evaluate={"every": "never"},
         checkpoint={"every": "never"},
         strategy=strategy,

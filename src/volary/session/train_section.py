@@ -61,6 +61,7 @@ class Train:
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of forward and backward; parameters stay fp32
     scale_lr: Literal["none", "linear", "sqrt"] = "none"  # the rate times the workers that share a batch, or its root
     recompute: tuple[str, ...] = ()  # patterns of layers whose activations backward computes anew, to save memory
+    channels_last: bool = False  # activations of images lie as samples x height x width x channels
     compile: bool = False  # the network is compiled (torch.compile) when it first runs
     sync_batch_norm: bool = False  # batch norms go by the samples of all workers, as in one process
     accumulate: int = 1  # parts that a worker's share of a batch is computed in, to save memory

@@ -17,6 +17,7 @@ from volary.errors import SettingError
 from volary.errors.raised import sentences_of
 from volary.exchange.choice.dealt_layers import fragments_of
 from volary.network import build, build_loss
+from volary.network.execution.channels_last import channels_last
 from volary.network.execution.recompute import recompute
 from volary.network.flow import Flow
 from volary.network.operations.carried_state import carried_states
@@ -138,6 +139,8 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     fit_to_data(session, module, criterion, samples)
     factors = FactorsByName.of(session, module)
     recompute(module, session.train.recompute)
+    if session.train.channels_last:
+        channels_last(module)
     if of_vectors(session.optimizer) and not isinstance(samples, Stream):
         refuse_uncertain_loss(session, module, len(samples))
     frozen = freeze(module, session.train.freeze)

@@ -13,6 +13,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.nn.utils.parametrize import is_parametrized
 
 from volary.naming import named_modules
+from volary.network.execution.channels_last import with_channels_last
 
 _PAIRS = ((nn.Conv1d, nn.BatchNorm1d), (nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
 _ROUNDING = 1e-4  # of the largest output: what sums in another order may differ by
@@ -31,7 +32,7 @@ def for_inference(module: nn.Module, inputs: Tensor, kept: Container[str] = ()) 
     if not _fold(found, kept) and not any(isinstance(part, nn.Conv2d) for part in found.modules()):
         return module
     found.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    found.register_forward_pre_hook(lambda _, given: tuple(map(_channels_last, given)))
+    found.register_forward_pre_hook(lambda _, given: tuple(map(with_channels_last, given)))
     try:
         ours, theirs = found(inputs), module(inputs)
     except Exception:  # a user's network may want its layers as they were, and say so in any way
@@ -39,10 +40,6 @@ def for_inference(module: nn.Module, inputs: Tensor, kept: Container[str] = ()) 
     if not isinstance(ours, Tensor) or (ours - theirs).abs().max() > _ROUNDING * theirs.abs().max():
         return module
     return found
-
-
-def _channels_last(inputs: Tensor) -> Tensor:
-    return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
 
 
 def _fold(module: nn.Module, kept: Container[str]) -> int:
