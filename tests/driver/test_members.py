@@ -12,14 +12,11 @@ import pytest
 from driver._members import World
 from simulation._seeds import every
 from volary.driver.attempt.members import TrainingMembers, too_many, why_not_more
-from volary.driver.servers.join import require_joinable
 from volary.driver.watching.failure_detector import FailureDetector
-from volary.errors import RunError
 from volary.run.control.requests import ChangeMembers
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.members import GroupMembers
-from volary.session.spec import Strategy
 from volary.session.values.worker_range import WorkerRange
 
 
@@ -78,6 +75,23 @@ def test_the_loss_of_who_is_no_member_or_was_to_be_one_changes_nothing():
     assert members.paused(0) and members.now == GroupMembers((0, 1), 1)
 
 
+def test_spares_that_cannot_take_over_at_once_join_those_that_are_left_with_the_next_pause():
+    members = TrainingMembers(range(3), spares_join=True)
+    members.ready([], spares=[3, 4])
+    assert members.request() is None, "nobody is lost"
+    assert members.lose({1}, [3, 4]) and members.now == GroupMembers((0, 2), 1)
+    members.ready([5], spares=[3, 4])
+    assert members.request() == ChangeMembers(1)
+    assert members.paused(1) and members.now == GroupMembers((0, 2, 3, 5), 2)
+    members.ready([], spares=[4])
+    assert members.request() is None, "the place is taken"
+    assert members.lose({3}, [4]) and members.now == GroupMembers((0, 2, 5), 3)
+    members.ready([], spares=[4])
+    assert members.request() == ChangeMembers(3)
+    assert not members.lose({4}, ()), "it is lost as it was to come"
+    assert members.paused(3) and members.now == GroupMembers((0, 2, 5), 4)
+
+
 def test_those_that_were_asked_to_leave_stay_if_they_are_all_that_are_left():
     members = TrainingMembers(range(3))
     members.leave(1)
@@ -110,13 +124,13 @@ def test_no_more_join_than_the_session_can_be_trained_with():
     assert why_not_more(directory, 2, 3).startswith("2 workers train, and with 5 ")
 
 
-def test_nobody_joins_a_loop_of_one_s_own_over_all_reduce():
-    directory = RunDirectory.create(Path("runs"), "it", "x", "function: own.py:train\n")
-    assert "nobody can begin" in why_not_more(directory, 2, 1)
-    with pytest.raises(
-        RunError, match=r"nobody can begin; accepted: a session, or a loop with strategy\.exchange=server"
-    ):
-        require_joinable(directory, Strategy(workers=2, recover="memory"))
+def test_a_loop_of_one_s_own_is_joined_as_a_session_is():
+    local = "strategy: {workers: 2, recover: memory, consistency: {name: local, period: 4, fragments: FRAGMENTS}}\n"
+    for name, fragments in (("one", "1"), ("two", "2")):
+        text = "function: own.py:train\n" + local.replace("FRAGMENTS", fragments)
+        directory = RunDirectory.create(Path("runs"), name, "x", text)
+        why = "" if fragments == "1" else "consistency.fragments is 2, which are exchanged in turn"
+        assert why_not_more(directory, 2, 1).startswith(why) and bool(why_not_more(directory, 2, 1)) == bool(why)
 
 
 TROUBLES = ["stops", "is cut off", "loses its connection"]

@@ -12,7 +12,6 @@ from volary.session.fitting.own_loop import of_own_loop
 from volary.session.reading.problems import SessionError
 from volary.session.spec import Strategy
 from volary.session.surviving import survives
-from volary.session.values.worker_range import WorkerRange
 
 OWN_STEPS = [{"consistency": name} for name in ("local", "elastic", "gossip")]
 
@@ -97,13 +96,7 @@ def test_a_loop_of_one_s_own_goes_with_it(name):
     [
         ({"partition": "sharded"}, False, "nobody has a copy of the shares of your loop's optimisers; accepted: part"),
         ({}, True, "early_update is true, so that updates come after their step; accepted: false"),
-        (
-            {"spares": 1},
-            False,
-            "spares is 1, and nobody can begin in the middle of a loop of your own; accepted: a num",
-        ),
         ({"wait_for_driver_s": 60}, False, "a loop of your own ends with its driver; accepted: 0, or a session"),
-        ({"workers": 2, "between": WorkerRange(1, 2)}, False, "workers is a range, and nobody can begin in the middle"),
     ],
 )
 def test_what_a_loop_of_one_s_own_cannot_do_again_is_refused(strategy, early_update, sentence):

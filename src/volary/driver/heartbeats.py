@@ -221,7 +221,7 @@ class HeartbeatService:
                 yield from self._named(members)
         if beat.leaving and not members.why_not_leave(worker.rank):
             members.leave(worker.rank)
-        members.ready(self.watch.joiners)
+        members.ready(self.watch.joiners, self.watch.spares)
         if beat.paused is not None and members.paused(beat.paused):
             yield from self._named(members)
         yield from self._ask_members(members)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from volary.driver.tasks.task import task_of
 from volary.errors import VolaryError
 from volary.run.control.requests import ChangeMembers
 from volary.run.directory import RunDirectory
 from volary.run.launch.members import GroupMembers, first_number
-from volary.session.script import is_own_loop
-from volary.session.spec import Session
 from volary.session.values.worker_range import WorkerRange
 
 
@@ -18,11 +17,13 @@ class TrainingMembers:
 
     For these one `ChangeMembers` at a time is asked of the members, which all of them carry out after the same step;
     the first one that says that it has paused is answered with who follows. leaving: ranks that were asked to leave.
-    between: as of `Rules`.
+    between: as of `Rules`. spares_join: between two contributions, too, and not at once for a lost worker.
     """
 
-    def __init__(self, ranks: Sequence[int], between: WorkerRange | None = None) -> None:
-        self._between = between
+    def __init__(self, ranks: Sequence[int], between: WorkerRange | None = None, *, spares_join: bool = False) -> None:
+        self._between, self._spares_join = between, spares_join
+        self._missing = 0  # that were lost, and in whose places spares are to join
+        self._filling: list[int] = []  # spares that are ready to
         self.now = GroupMembers(tuple(ranks))
         self.leaving: list[int] = []
         self._ready: list[int] = []  # that have joined the run, and train from the next change on
@@ -44,9 +45,10 @@ class TrainingMembers:
         """Let a rank, which can (`why_not_leave`), leave with the next change."""
         self.leaving.append(rank)
 
-    def ready(self, ranks: Collection[int]) -> None:
-        """Note all that have joined the run, and are ready to train."""
-        self._ready = [rank for rank in ranks if rank not in self.now.ranks]
+    def ready(self, ranks: Collection[int], spares: Sequence[int] = ()) -> None:
+        """Note all that have joined the run, and are ready to train; and spares that are."""
+        self._filling = [rank for rank in spares if rank not in self.now.ranks][: self._missing]
+        self._ready = [*self._filling, *(rank for rank in ranks if rank not in self.now.ranks)]
 
     def request(self) -> ChangeMembers | None:
         """The request to pass on to the members, once for each change; None: nothing is to be asked."""
@@ -60,8 +62,13 @@ class TrainingMembers:
 
         If all that are left were asked to leave, they stay: somebody has to train.
         """
+        if self._spares_join:
+            self._missing += len(set(self.now.ranks).intersection(gone))
+            spares = ()
         self.leaving = [rank for rank in self.leaving if rank not in gone]
-        self._ready = [rank for rank in self._ready if rank not in gone]
+        self._ready, self._filling = (
+            [rank for rank in ranks if rank not in gone] for ranks in (self._ready, self._filling)
+        )
         if not set(self.now.ranks).intersection(gone):
             return False
         self.now, self._asked = self.now.without(gone, spares), None
@@ -76,7 +83,8 @@ class TrainingMembers:
         gone = self._asked.leaving
         self.leaving = [rank for rank in self.leaving if rank not in gone]
         self.now, self._asked = self.now.changed(gone, self._ready), None
-        self._ready = []
+        self._missing -= len(self._filling)
+        self._ready, self._filling = [], []
         return True
 
 
@@ -98,12 +106,10 @@ def too_many(now: int, workers: int, between: WorkerRange | None) -> str:
 
 def why_not_more(directory: RunDirectory, now: int, workers: int) -> str:
     """A sentence why the run's session cannot be trained with so many workers more; empty if it can."""
-    if is_own_loop(directory.session):
-        return "the loop is the user's own, in whose middle nobody can begin"
     try:
-        session = Session.read(directory.session, [f"strategy.workers={now + workers}"])
+        task = task_of(directory, [f"strategy.workers={now + workers}"])
     except VolaryError as error:
         return f"{now} workers train, and with {now + workers} {error}"
-    if (fragments := session.strategy.consistency.fragments) > 1:
+    if (fragments := task.strategy.consistency.fragments) > 1:
         return f"consistency.fragments is {fragments}, which are exchanged in turn, and a joiner does not know how far"
     return ""

@@ -52,7 +52,9 @@ class AttemptServices:
         self._directory, self._keepers, self._journal = directory, keepers, journal
         without, served = keepers.without if keepers.elastic else None, "roster" in keepers.services
         training = range(watch.world_size - watch.rules.spares)
-        members = TrainingMembers(training, watch.rules.between) if keepers.elastic and keepers.lock_step else None
+        between, own_loop = watch.rules.between, watch.rules.own_loop
+        meet_again = keepers.elastic and keepers.lock_step
+        members = TrainingMembers(training, between, spares_join=own_loop) if meet_again else None
         begun_with = _begun_with(directory)
         self._hub = HeartbeatService(
             watch, journal, without, keepers.left, begun_with, servers=served, members=members, each=keepers.each

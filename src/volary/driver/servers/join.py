@@ -21,7 +21,6 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, found
 from volary.run.verdict import ENDED_WELL, read_verdict
-from volary.session.script import is_own_loop
 from volary.session.spec import Strategy
 
 ANSWER_TIMEOUT_S = 10.0
@@ -73,11 +72,6 @@ def require_joinable(directory: RunDirectory, strategy: Strategy) -> None:
         if reader.info().get("state") == "finished":
             raise RunError(f"{directory.path} is finished; there is nothing to join")
     if strategy.recover == "memory":
-        if is_own_loop(directory.session):
-            raise RunError(
-                f"{directory.path} trains a loop of your own over all-reduce, in whose middle nobody can begin; "
-                "accepted: a session, or a loop with strategy.exchange=server"
-            )
         return
     if not is_elastic(strategy):
         raise RunError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def create(task: Task) -> RunDirectory:
     return RunDirectory.create(Path(task.run.folder), name, stem(task), text, checkpoints=checkpoints)
 
 
-def session_of(directory: RunDirectory) -> Session:
+def session_of(directory: RunDirectory, overrides: Sequence[str] = ()) -> Session:
     """The session that the run is a run of. Raises RunError if it is missing, or the loop was the user's own."""
     try:
         text = directory.session.read_text()
@@ -33,13 +33,13 @@ def session_of(directory: RunDirectory) -> Session:
         raise directory.unreadable(directory.session, error) from None
     if text.startswith(("function:", "program:")):
         raise RunError(f"{directory.path} is a run of a training loop of your own; accepted: a run of a session")
-    return Session.read(directory.session)
+    return Session.read(directory.session, overrides)
 
 
-def task_of(directory: RunDirectory) -> Task:
-    """Read the task of a run. Raises RunError if that cannot be read."""
+def task_of(directory: RunDirectory, overrides: Sequence[str] = ()) -> Task:
+    """Read the task of a run, with settings as `strategy.workers=4`. Raises RunError if that cannot be read."""
     own = outline(directory.session).own_loop
-    return Script.read(directory.session) if own else session_of(directory)
+    return Script.read(directory.session, overrides) if own else session_of(directory, overrides)
 
 
 def stem(task: Task) -> str:

@@ -93,12 +93,6 @@ def _fit_own_recovery(strategy: Strategy, *, early_update: bool) -> None:
             f"strategy.wait_for_driver_s is {strategy.wait_for_driver_s:g}, and a loop of your own ends with its "
             "driver; accepted: 0, or a session"
         )
-    if strategy.spares or strategy.between is not None:
-        what = "workers is a range" if strategy.between is not None else f"spares is {strategy.spares}"
-        raise SettingError(
-            f"{why} {what}, and nobody can begin in the middle of a loop of your own; accepted: a number of workers "
-            "and spares=0, or a session"
-        )
 
 
 def _fit_own_groups(strategy: Strategy, partition: str) -> None:

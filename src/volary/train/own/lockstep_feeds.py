@@ -14,7 +14,8 @@ from volary.errors import SettingError
 from volary.train.own.lockstep_position import LockstepPosition, of_first
 from volary.train.own.loop_feed import LoopFeed
 from volary.train.own.recovering.divided_again import DividedAgain, EpochOrder
-from volary.train.own.recovering.loop_members import FixedMembers, LoopMembers, refuse_with_recovery
+from volary.train.own.recovering.fixed_members import FixedMembers, refuse_with_recovery
+from volary.train.own.recovering.loop_members import LoopMembers
 from volary.train.own.together import HasPeers, sure_call
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from volary.data.datasets.stream_shards import ValueExchange
     from volary.data.sharing.among import Batches, SharedData
     from volary.sharding.samples import SampleShare
+    from volary.train.own.loop_feed import FeedPosition
     from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
 
@@ -41,6 +43,10 @@ class Feeding(HasPeers, Protocol):
 
     def follow(self, generators: Any) -> int:
         """A batch is handed out; as of `LockstepPosition`."""
+        ...
+
+    def change(self, asked: FeedPosition) -> None:
+        """A batch is about to be handed out; as of `LockstepPosition`."""
         ...
 
 
@@ -80,8 +86,7 @@ class LockstepFeeds:
                 f"accepted: {count} or more, a sample a worker"
             )
         again = None if isinstance(self._members, FixedMembers) else DividedAgain(self._members, order, divided)
-        follow = self._loop.follow
-        feed = LoopFeed(LockstepPosition(kept, self._share, self._recorder, self._device, follow, again))
+        feed = LoopFeed(LockstepPosition(kept, self._share, self._recorder, self._device, self._loop, again))
         self._made.append(((data, batch_size, shuffle), feed))
         return feed
 

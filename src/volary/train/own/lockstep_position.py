@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -30,11 +30,25 @@ _FOREIGN = (
 )
 
 
+class FedLoop(Protocol):
+    """A loop that is given batches."""
+
+    def follow(self, generators: Any) -> int:
+        """A batch is handed out; the number of the loop's iteration.
+
+        generators: the random generators before it was read, where workers may be lost.
+        """
+        ...
+
+    def change(self, asked: LockstepPosition) -> None:
+        """A batch is about to be handed out, after which those of the next step are fixed."""
+        ...
+
+
 class LockstepPosition:
     """See `volary.train.own.loop_feed.FeedPosition`.
 
-    before_batch: called before each batch is handed out, with the random generators before it was read where workers
-    may be lost; gives the number of the iteration of the loop. again: divides the rest of an epoch, if they may.
+    loop: is told of each batch. again: divides the rest of an epoch, where workers may be lost and others come.
     """
 
     def __init__(
@@ -43,12 +57,12 @@ class LockstepPosition:
         share: Share,
         recorder: Recorder,
         device: torch.device,
-        before_batch: Callable[[Any], int],
+        loop: FedLoop,
         again: DividedAgain | None = None,
     ) -> None:
         self.loader, self.steps = shared.loader, shared.steps
         self._shared, self._share, self._recorder, self._device = shared, share, recorder, device
-        self._before_batch, self._again = before_batch, again
+        self._loop, self._again = loop, again
         self._epoch = 0  # of the next `for`
         self._under_way: FeedPlace | None = None
         self._resumed: FeedPlace | None = None
@@ -101,11 +115,12 @@ class LockstepPosition:
         self._under_way = FeedPlace(epoch, 0, generators_state(), _states(self._generators()))
         if self._again is not None:
             self._shared = self._again.begin_epoch(self._shared)
-        parts = self._shared.epoch(epoch, 0, self._note_generators)
-        if resumed is not None:
-            for _ in range(resumed.given):
+        given = self._under_way.given = 0 if resumed is None else resumed.given
+        new = self._again is not None and self._generators_then is None  # nobody has read its batches before
+        parts = self._shared.epoch(epoch, given if new else 0, self._note_generators)
+        if resumed is not None and not new:
+            for _ in range(given):
                 next(parts)
-            self._under_way.given = resumed.given
             if self._generators_then is not None:
                 restore_generators(self._generators_then)
         while True:
@@ -114,11 +129,21 @@ class LockstepPosition:
             part = next(parts, None)  # the first one draws the order before
             if part is None:
                 return
-            if self._again is not None and self._again.due:  # a worker was lost as all agreed on the order
+            if self._changed():
                 continue
             yield self._taken(part, self._under_way)
             if not part.ends_epoch:
                 self._recorder.enter_step("data")
+
+    def _changed(self) -> bool:
+        """Whether the workers are others than those that a part was made for: it is made anew then."""
+        if self._again is None:
+            return False
+        if not self._again.due():  # else a worker was lost as all agreed on the order
+            self._loop.change(self)
+            if self._again.due():
+                restore_generators(self._generators_before)
+        return self._again.due()
 
     def _note_generators(self) -> None:
         """Note the generators that the next batch is read with, as it may be read again."""
@@ -132,7 +157,7 @@ class LockstepPosition:
         share.take(part.samples, part.total, ends_epoch=part.ends_epoch)
         done = place.given / self.steps if self.steps else 0.0
         share.epoch = place.epoch + (1.0 if part.ends_epoch else done)
-        iteration = self._before_batch(self._generators_before)
+        iteration = self._loop.follow(self._generators_before)
         if self._again is not None:
             self._again.note(iteration, place.given - 1, seen)
         if part.foreign and not self._warned:
@@ -145,7 +170,7 @@ class LockstepPosition:
     def _once_more(self, parts: Iterator[BatchShare], place: FeedPlace) -> Iterator[BatchShare]:
         """The parts of the epoch from where it stands, divided anew if workers were lost: or those that there are."""
         again = self._again
-        if again is None or not again.due:
+        if again is None or not again.due():
             return parts
         now = generators_state()
 

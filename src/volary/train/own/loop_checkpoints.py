@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
@@ -23,9 +24,7 @@ from volary.train.state.weights import WEIGHTS, weights_content, weights_of
 from volary.train.strategies.strategy_state import STRATEGY, StrategyState, renamed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from volary.train.own.loop_feed import LoopFeed
+    from volary.train.own.loop_feed import FeedPosition, LoopFeed
     from volary.train.own.model.share import Share
     from volary.train.own.parts.cut_model import CutModel
     from volary.train.own.saving.saved_values import Distributed
@@ -128,6 +127,39 @@ class LoopCheckpoints:
         self._strategies.append(state)
         return state
 
+    def state(self) -> dict[str, Any]:
+        """The state of the loop for a worker that joins, as a checkpoint would have it: tensors are not copied."""
+        strategies = [{**one.state(), "outer": one.outer.state()} for one in self._strategies]
+        named = {name: {"state": value.state_dict()} for name, value in self._expected.items()}
+        return {"step": self._recorder.step, "named": named, STRATEGY: strategies, "place": self._here()}
+
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        """Go on from the state of another worker, as if it were a checkpoint of this run."""
+        manifest = Manifest(state["step"], 0, {})
+        mine = {"own": {}, "generators": None, **state["place"]}
+        self._saved = LoopState(manifest, Path(), state["named"], state[STRATEGY], mine, [])
+        self._recorder.go_on_from(manifest.step)
+        self._share.seen = mine["seen"]
+        for number, one in enumerate(self._strategies):
+            one.restore(state[STRATEGY][number])
+            one.outer.restore(self._outer(number).plain())
+        for feed, place in zip(self._place.feeds, mine["feeds"], strict=False):
+            feed.resume(place, None, 0)
+
+    @property
+    def names(self) -> list[str]:
+        """The names that `worker.restore` was given."""
+        return self._names or []
+
+    @property
+    def why_not_joined(self) -> str:
+        """A sentence why nobody can begin in the middle of this loop; empty if somebody can."""
+        return "" if self._place.counted else f"its loop takes batches outside of worker.epochs; {_COUNTED}"
+
+    def is_outermost(self, asked: FeedPosition) -> bool:
+        """Whether this feed was the first one to be used, of those whose epoch is under way."""
+        return next((feed.is_at(asked) for feed in self._place.feeds if feed.under_way), False)
+
     def hold(self, number: int, cut: CutModel) -> None:
         """Let the strategy of model `number`, of which workers hold parts, go on with what was saved of this one's."""
         if self._saved is not None and number < len(self._saved.strategies):
@@ -190,15 +222,19 @@ class LoopCheckpoints:
             yield place.epoch
             place.epoch += 1 + max([feed.begin_epoch() for feed in place.feeds], default=0)
 
+    def expect(self, named: Mapping[str, Any]) -> None:
+        """Note what `worker.restore` is given."""
+        self._names, self._expected = sorted(named), named
+
     def restore(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Load the newest checkpoint of the run into what is named; see `Worker.restore`. Raises what that raises."""
-        self._names, self._expected = sorted(named), named
+        self.expect(named)
         if self._saved is None:
             return dict(named)
         saved = self._saved
         if sorted(saved.named) != self._names:
             raise BadInput(
-                f"worker.restore was given {_listed(self._names)}, and the checkpoint of step {saved.manifest.step} "
+                f"worker.restore was given {_listed(self.names)}, and the checkpoint of step {saved.manifest.step} "
                 f"holds {_listed(sorted(saved.named))}; accepted: the same names"
             )
         own = saved.mine.get("own", {}) if saved.mine.get(HELD, []) == self._held else {}
@@ -285,18 +321,23 @@ class LoopCheckpoints:
         own: Mapping[str, Any],
         kept: Files,
     ) -> None:
-        phase, place = self._recorder.phase, self._place
+        phase = self._recorder.phase
         self._recorder.begin_save()
-        here = {
+        here = self._here()
+        residuals = [one.rank_state() for one in self._strategies]
+        mine = {**here, "generators": generators_state(), RESIDUALS: residuals, **own}
+        saver.save(CheckpointParts(lambda: mine, lambda: self._alike(states, here), kept))
+        self._recorder.enter(phase)
+
+    def _here(self) -> dict[str, Any]:
+        """The place of the loop."""
+        place = self._place
+        return {
             "epoch": place.epoch + (place.counted and not place.within),
             "within": place.within,
             "seen": self._share.seen,
             "feeds": [feed.state(within=place.within) for feed in place.feeds],
         }
-        residuals = [one.rank_state() for one in self._strategies]
-        mine = {**here, "generators": generators_state(), RESIDUALS: residuals, **own}
-        saver.save(CheckpointParts(lambda: mine, lambda: self._alike(states, here), kept))
-        self._recorder.enter(phase)
 
     def _alike(self, states: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Savable]]:
         named, weights = self._values.alike(states)

@@ -68,6 +68,10 @@ class LoopFeed:
             self.under_way = False
             self._loops += 1
 
+    def is_at(self, position: FeedPosition) -> bool:
+        """Whether this is its position."""
+        return position is self._position
+
     def begin_epoch(self) -> int:
         """The next epoch of `worker.epochs` begins; how many are left out before it."""
         loops, self._loops, self._ended_before = self._loops, 0, 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -23,12 +24,12 @@ from volary.train.own.model.loop_run import LoopRun
 from volary.train.own.model.loop_steps import LoopSteps
 from volary.train.own.model.model_average import ModelAverage
 from volary.train.own.model.share import Share, Weighing
-from volary.train.own.recovering.loop_members import FixedMembers, LoopMembers, refuse_with_recovery
+from volary.train.own.recovering.fixed_members import FixedMembers, refuse_with_recovery
 from volary.train.own.together import called_by_all, exchange, sure_call, total
 from volary.train.saving.saver import GroupSaver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from volary.session.script import Script
     from volary.sharding.samples import SampleShare
     from volary.train.member.pulse import EndWatch
-    from volary.train.own.loop_feed import LoopFeed
+    from volary.train.own.loop_feed import FeedPosition, LoopFeed
+    from volary.train.own.recovering.fixed_members import Members
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
 
@@ -47,7 +49,10 @@ OVER_SAMPLES = ("learn", "mean", "sum", "metric", "evaluate")  # count a sample 
 
 
 class ReplicatedLoop:
-    """See `LoopBackend`. group: of all workers. drafts: of checkpoints; None where there is no run to keep."""
+    """See `LoopBackend`. group: of all workers; of one that joins others, itself, until it has met them.
+
+    drafts: makes those of checkpoints of a group; None where there is no run to keep.
+    """
 
     def __init__(
         self,
@@ -56,14 +61,15 @@ class ReplicatedLoop:
         recorder: Recorder,
         pulse: EndWatch,
         device: torch.device,
-        drafts: Drafts | None = None,
-        members: LoopMembers | FixedMembers | None = None,
+        drafts: Callable[[Group], Drafts] | None = None,
+        members: Members | None = None,
     ) -> None:
         self._members = FixedMembers() if members is None else members
         self._script, self._group, self._recorder, self._device = script, group, recorder, device
         self._mesh = script.strategy.partition.mesh(group.size)
         self._share = Share(1 / self._mesh.shares)
-        self._drafts, self._saver = drafts, self._saver_of(drafts)
+        self._make_drafts, self._drafts = drafts, None if drafts is None or self._members.waits else drafts(group)
+        self._saver = self._saver_of(self._drafts)
         self.checkpoints = LoopCheckpoints(self._saver, recorder, self._share, distributed=lambda: self._models)
         together = partial(called_by_all, self, recorder)
         self._run = LoopRun(script.strategy, self._share, recorder, pulse, together, self._members, self._begin)
@@ -80,11 +86,11 @@ class ReplicatedLoop:
 
     @property
     def rank(self) -> int:
-        return self._group.rank
+        return self._members.awaited[0] if self._members.waits else self._group.rank
 
     @property
     def size(self) -> int:
-        return self._group.size
+        return self._members.awaited[1] if self._members.waits else self._group.size
 
     @property
     def models(self) -> list[nn.Module]:
@@ -103,6 +109,8 @@ class ReplicatedLoop:
         self._group, self._mesh = group, self._script.strategy.partition.mesh(group.size)
         self._for_calls = self._for_samples = None
         self._weighing.regroup()
+        if self._make_drafts is not None and not self._members.equal:
+            self._drafts = self._make_drafts(group)  # those that join may not see the run's directory
         self._saver = self._saver_of(self._drafts, self._saver.saved if self._saver is not None else 0)
         self.checkpoints.saver = self._saver
         if not self._share.total:
@@ -110,6 +118,19 @@ class ReplicatedLoop:
         self._gathered = itertools.count(1)
         for model in self._models:
             model.regroup(group, leaves_out=leaves_out)
+
+    def state(self) -> dict[str, Any]:
+        saved = 0 if self._saver is None else self._saver.saved
+        with self.consensus("feed") if self._replicas_differ else nullcontext():
+            state = {**self.checkpoints.state(), "batches": self._share.batches, "saved": saved}
+            return deepcopy(state) if self._replicas_differ else state
+
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        self.checkpoints.take_over(state)
+        self._share.batches = state["batches"]
+        self._saver = self._saver_of(self._drafts, state["saved"])
+        for model in self._models:
+            model.go_on_from(None)
 
     def leave_out(self) -> None:
         for model in self._models:
@@ -131,7 +152,7 @@ class ReplicatedLoop:
         for one in self._models:
             if one.cut is not None:
                 one.cut.hold(optimizers)
-        if self._watch is None and self.size > 1 and not summed and self._script.strategy.consistency.equal:
+        if self._watch is None and self._group.size > 1 and not summed and self._script.strategy.consistency.equal:
             self._watch = LossWatch(self._recorder, lambda: None if self._share.weighed else self._share.samples)
 
     def sync_batch_norm(self, model: nn.Module) -> None:
@@ -196,14 +217,17 @@ class ReplicatedLoop:
 
     @property
     def samples(self) -> SampleShare:
-        return self._mesh.samples(self.rank)  # type: ignore[no-any-return]
+        return self._mesh.samples(self._group.rank)  # type: ignore[no-any-return]
 
     def peers(self, called: str) -> Group:
+        self._members.require_joined()
+        if called != "feed":
+            self._members.require_others(f"worker.{called}")
         if called == "channel":
             refuse_with_recovery(self._members, "worker.channel, which are connections to all workers")
         if self._for_calls is None:
-            self._for_calls = self._group_of_all() if self.size > 1 else self._group
-        if called not in OVER_SAMPLES or self._mesh.shares == self.size:
+            self._for_calls = self._group_of_all() if self._group.size > 1 else self._group
+        if called not in OVER_SAMPLES or self._mesh.shares == self._group.size:
             return self._for_calls
         if self._for_samples is None:
             self._for_samples = self._group_of_samples()
@@ -224,6 +248,9 @@ class ReplicatedLoop:
             model.meet()
 
     def restore(self, state: dict[str, Any]) -> dict[str, Any]:
+        if self._members.waits:
+            self.checkpoints.expect(state)
+            self._members.enter(self.models, state)
         found = self.checkpoints.restore(state)
         for number, model in enumerate(self._models):
             model.restore_rank(self.checkpoints.replica(number))
@@ -236,6 +263,7 @@ class ReplicatedLoop:
             model.period.refuse_save()
             for average in model.averages:
                 average.refuse_applied("worker.save")
+        self._members.require_others("worker.save")
         self._members.take_back()  # of an iteration that was left out, nothing is saved
         self._members.make(partial(self._save, state))
 
@@ -265,18 +293,18 @@ class ReplicatedLoop:
 
     @property
     def _replicas_differ(self) -> bool:
-        return self.size > 1 and not self._script.strategy.consistency.equal
+        return self._group.size > 1 and not self._script.strategy.consistency.equal
 
     def _group_of_all(self) -> Group:
         """All workers, over connections of their own."""
-        return self._group.divided([list(range(self.size))])
+        return self._group.divided([list(range(self._group.size))])
 
     def _group_of_samples(self) -> Group:
         """Workers that have samples of their own, over connections of their own: of those with the same ones, one."""
         return self._group.divided(self._mesh.with_samples)
 
     def _group_to_weigh(self) -> Group:
-        several = self.size > 1
+        several = self._group.size > 1
         return sure_call(self, self._recorder, "weigh", lambda _: self._group_of_samples() if several else self._group)
 
     def _saver_of(self, drafts: Drafts | None, saved: int = 0) -> GroupSaver | None:
@@ -294,8 +322,23 @@ class ReplicatedLoop:
         return has_batch_norm(torch.nn.ModuleList(self.models))
 
     def _begin(self, generators: Any = None) -> int:
+        self._members.require_joined()
+        why = self.checkpoints.why_not_joined if self._share.total else "its loop reads its data itself"
+        self._members.announce(self._group, self.models, self.checkpoints.names, why)
         named, models = self.checkpoints.expected_values, self._models
         return self._members.begin(generators, named, self._optimizers, models)
+
+    def change(self, asked: FeedPosition) -> None:
+        """A batch is about to be given out by this feed: others may follow these workers, if nothing is under way.
+
+        Raises Stopped for who leaves.
+        """
+        self._members.fed()
+        if not self.checkpoints.is_outermost(asked):
+            return
+        for model in self._models:
+            if model.agreement.changing and not (model.period.under_way or model.gradients.under_way):
+                model.agreement.change()
 
     def follow(self, generators: Any) -> int:
         if self._first is not None:
@@ -326,7 +369,7 @@ class ReplicatedLoop:
                 )
         model.to(self._device)
         # what models send goes beside each other and beside your own calls, and ranks must not mix it up
-        apart = (self._models or early is not None) and self.size > 1
+        apart = (self._models or early is not None) and self._group.size > 1
         group = self._group_of_all() if apart else self._group
         beside = self._group_of_all() if apart and early is not None else group
         state = self.checkpoints.strategy_state()
@@ -346,4 +389,4 @@ class ReplicatedLoop:
                 look=self._script.histograms,
                 second=self._prepare_save,
             )
-            self._hooks = OptimizerHooks(self._models, lambda: steps, self._recorder, strict=self.size > 1)
+            self._hooks = OptimizerHooks(self._models, lambda: steps, self._recorder, strict=self._group.size > 1)

@@ -47,7 +47,7 @@ class Worker:
     ) -> None:
         self.local_rank, self.device = local_rank, device
         self._loop, self._script, self._recorder = loop, script, recorder
-        self._barriers = count()
+        self._barriers: tuple[Group, Iterator[int]] | None = None  # those of one group, counted
         self._channel: TensorMessages | None = None
         self._evaluating = False
         self._weighed: float | None = None  # within an evaluation
@@ -231,10 +231,15 @@ class Worker:
 
     def barrier(self) -> None:
         """Wait until all workers are here, and all updates are done; with `consistency: local` a period ends."""
-        number = next(self._barriers)
         with self._recorder.called("worker.barrier"):
-            self._loop.make(lambda: self._loop.peers("barrier").bulletin.share(f"barrier-{number}", None))
+            self._loop.make(self._meet_at_barrier)
             self._loop.meet()
+
+    def _meet_at_barrier(self) -> None:
+        group = self._loop.peers("barrier")
+        if self._barriers is None or self._barriers[0] is not group:
+            self._barriers = group, count()
+        group.bulletin.share(f"barrier-{next(self._barriers[1])}", None)
 
     def evaluate(self, function: Callable[[Any], Any], data: Any, batch_size: int | None = None) -> Any:
         """The mean over all samples of `data` of what `function(batch)` gives; all workers call it, and find the same.

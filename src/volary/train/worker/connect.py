@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
 from torch.distributed.distributed_c10d import PrefixStore
 
 from volary.comm.channels.channel import Credentials
 from volary.comm.control.connection import Connection
 from volary.comm.control.store import KeyedStore
-from volary.comm.groups.group import LAST_RESORT_S, cut, join, leave
+from volary.comm.groups.group import LAST_RESORT_S, Group, cut, join, leave
 from volary.comm.relay.forwarder import reachable
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.errors import PeerLost, VolaryError
@@ -32,7 +33,6 @@ from volary.train.served.roster_client import RosterClient
 
 if TYPE_CHECKING:
     from volary.comm.channels.channel import Channel
-    from volary.comm.groups.group import Group
     from volary.comm.transports._base import Transport
     from volary.server.protocol.hello import WorkerHello
     from volary.server.protocol.to_members import Welcome
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.recording.recorder import Recorder
+    from volary.train.recovery.member_news import MemberNews
     from volary.train.served.layout import Layout
 
 Interrupting = Callable[[Callable[[], object]], AbstractContextManager[None]]
@@ -112,16 +113,27 @@ def gathered(
         return BoardBulletin(store, place.rank, place.world_size, attempt, part, recorder.waiting).share(topic, value)
 
 
-def facts_of_first(member: Membership, recorder: Recorder, change: int) -> Facts:
-    """Facts that rank 0 of this change's group has posted of its code, settings, network and data.
+def facts_of_first(member: Membership, recorder: Recorder, news: MemberNews, topics: Sequence[str]) -> Facts:
+    """Facts that rank 0 of the group which trains now has posted under these topics, or posts.
 
     Raises VolaryError.
     """
-    store, attempt = _board(member)
-    with closing(store):
-        bulletin = BoardBulletin(store, member.place.rank, 1, attempt, _part(change), recorder.waiting)
-        facts: list[Facts] = [bulletin.read(topic, LEADER) for topic in ("code", "shapes")]
-        return facts[0] | facts[1]
+    while True:
+        now = news.newest
+        store, attempt = _board(member)
+        try:
+            with closing(store), news.interrupting(now, store.close):
+                bulletin = BoardBulletin(store, member.place.rank, 1, attempt, _part(now.number), recorder.waiting)
+                facts: list[Facts] = [bulletin.read(topic, LEADER) for topic in topics]
+                return {name: fact for some in facts for name, fact in some.items()}
+        except VolaryError:
+            if news.newest.number == now.number:
+                raise
+
+
+def alone() -> Group:
+    """The group of this worker by itself."""
+    return Group(BoardBulletin(HashStore(), 0, 1, 0))
 
 
 def _board(member: Membership) -> tuple[KeyedStore, int]:

@@ -117,7 +117,7 @@ class Regrouping:
     def _compare(self, model: Model) -> None:
         """Raise RanksDiffer, with a table, unless this worker could have begun the run with the others."""
         facts = run_facts(self._session, self._member), shape_facts(model.module) | data_facts(model.samples)
-        theirs = facts_of_first(self._member, self._recorder, self._news.newest.number)
+        theirs = facts_of_first(self._member, self._recorder, self._news, ("code", "shapes"))
         own = facts[0] | facts[1]
         for name in MAY_CHANGE:
             own.pop(name, None), theirs.pop(name, None)

@@ -64,6 +64,11 @@ class LoopGradients:
         """Whether the backward pass that comes next begins a step."""
         return not 0 < self._made < self._passes
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a step has begun, with a backward pass, and not ended."""
+        return self._made > 0
+
     def before_step(self, optimizer: Optimizer, *, closing: bool) -> None:
         """An optimiser is about to step by them. closing: it calls backward itself. Raises SettingError."""
         self._in_step = True

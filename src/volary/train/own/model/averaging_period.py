@@ -36,10 +36,10 @@ class AveragingPeriod:
         self._step_s, self._began_s = step_s, time.perf_counter()
         self._steps, self._counted, self._total = 0, 0.0, 0.0  # what counted: of this worker, and of all
 
-    def within(self, consistency: Consistency) -> None:
-        """Go by the rules for another number of workers from now on."""
+    def within(self, consistency: Consistency, *, measured: bool) -> None:
+        """Go by the rules for another number of workers from now on. measured: all of them know how long steps take."""
         self._consistency = consistency
-        self.begin_anew()
+        self.begin(self._step_s if measured else 0.0)
 
     def begin_anew(self) -> None:
         """Forget the steps since the last mean."""

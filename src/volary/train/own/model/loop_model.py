@@ -255,8 +255,8 @@ class LoopModel:
         """A copy of what this worker's replica is, where replicas differ."""
         return ReplicaState.of(self.strategy, self.state)
 
-    def go_on_from(self, state: ReplicaState) -> None:
-        """Let the replica be this in the next group."""
+    def go_on_from(self, state: ReplicaState | None) -> None:
+        """Let the replica be this in the next group; None: what others there have."""
         self._kept = state
 
     def leave_out(self) -> None:
@@ -289,7 +289,7 @@ class LoopModel:
         self._group = self._beside = group
         self.agreement.within(group)
         self._consistency = self._run.settings.consistency.among(group.size)
-        self.period.within(self._consistency)
+        self.period.within(self._consistency, measured=self._run.members.equal)
         self._versions = count()
         kept = self._kept
         if kept is not None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from volary.session.spec import Strategy
     from volary.train.member.pulse import EndWatch
     from volary.train.own.model.share import Share
-    from volary.train.own.recovering.loop_members import FixedMembers, LoopMembers
+    from volary.train.own.recovering.fixed_members import FixedMembers
+    from volary.train.own.recovering.loop_members import LoopMembers
     from volary.train.recording.recorder import Recorder
 
 

@@ -45,7 +45,7 @@ class LoopSteps:
     ) -> None:
         self._second, self._count = second, 0
         self._compare, self._look = compare, look
-        self._histograms = LoopHistograms(models, recorder) if group.leads else None
+        self._histograms = LoopHistograms(models, recorder) if recorder.leads else None
         self._models, self._share, self._recorder = models, share, recorder
         self._first = first
         self._lead: Optimizer | None = None
@@ -76,7 +76,7 @@ class LoopSteps:
         if self._count == 2:
             self._second()
         for model in models:
-            if model.agreement.changing and not model.period.under_way:
+            if model.agreement.changing and not (model.period.under_way or self._share.total):  # else before a batch
                 model.agreement.change()
         if any(model.agreement.ending for model in models):
             raise Stopped("the run was asked to end after this step")

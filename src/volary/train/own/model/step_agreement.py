@@ -36,6 +36,7 @@ class StepAgreement:
     def within(self, group: Group) -> None:
         """Others compare their places with this worker's from now on; what others were asked to do is over."""
         self._group, self.changing = group, False
+        self._settings = FollowedSettings()  # who joins has made no step
 
     def see(self, optimizer: Optimizer) -> None:
         """Remember the optimiser's settings: they must be those of all workers, whose replicas are equal."""

@@ -4,12 +4,12 @@ All workers make the same steps and calls, one after the other. Each of these en
 heard it knows that all others had come so far, whoever is lost after that. So those that are left find out whether the
 one under way counts: it does if one of them has heard the word, or all are at it. Else a call is made again. A step is
 left out on all of them, with the whole round of the loop that it is in (see `LoopRounds`), also by those that had not
-begun it.
+begun it. Others join them between two steps: nobody goes on before these have said the word, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,15 +20,25 @@ import torch
 
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.groups.blocking import add_up
-from volary.errors import BadInput, PeerLost, Stopped
+from volary.errors import PeerLost, Stopped
 from volary.run.control.requests import ChangeMembers, WorkerRequest
 from volary.run.launch.members import GroupMembers
+from volary.train.own.recovering.arriving import (
+    LOOP,
+    WHY_NOT,
+    JoiningWorker,
+    facts_of,
+    hand_over,
+    refuse_unknown,
+    taken_over,
+)
 from volary.train.own.recovering.round_before import RoundBefore
 from volary.train.own.recovering.rounds import LoopRounds
 from volary.train.state.seeds import generators_state, restore_generators
-from volary.train.worker.connect import gathered, joined
+from volary.train.worker.connect import alone, gathered, joined
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
@@ -39,6 +49,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
 
 Found = TypeVar("Found")
+_NEW = -1  # in place of calls and steps that count: of a worker that is to get the state of others
 
 
 class Regrouped(Protocol):
@@ -56,62 +67,20 @@ class Regrouped(Protocol):
         """A round is over of which nothing comes."""
         ...
 
+    def state(self) -> dict[str, Any]:
+        """The state of the loop for workers that join: plain values and tensors. A collective call."""
+        ...
 
-def refuse_with_recovery(members: LoopMembers | FixedMembers, having: str) -> None:
-    """Raise BadInput for a loop that has something which is bound to all workers, if some may be lost."""
-    if members.recovers:
-        raise BadInput(
-            f"the loop has {having}, and strategy.recover is memory, with which others go on without a lost one; "
-            "accepted: a loop without it, or recover=checkpoint"
-        )
-
-
-class FixedMembers:
-    """Workers none of which may be lost."""
-
-    recovers = leaves_out = has_left = equal = False
-    left_out = asked = 0
-
-    def make(self, act: Callable[[], Found]) -> Found:
-        """Make a call that all make."""
-        return act()
-
-    def step(self, act: Callable[[], object]) -> bool:
-        """Make a step that all make; whether it counts."""
-        act()
-        return True
-
-    def begin(
-        self, generators: Any, named: Sequence[Any], optimizers: Sequence[Optimizer], models: Sequence[Updated]
-    ) -> int:
-        """An iteration may begin here: with a batch, or a backward pass. Returns its round.
-
-        generators, named, optimizers, models: as of `RoundBefore`.
-        """
-        return 0
-
-    def hold(self, optimizer: Optimizer) -> None:
-        """An optimiser is about to update this worker's own parameters."""
-
-    def own_step(self) -> bool:
-        """This worker has updated its own parameters; whether that stands so far. Raises as `step`."""
-        return True
-
-    def take_back(self) -> None:
-        """If the round before was left out, let the loop's values be as they were before it."""
-
-    def stand(self) -> None:
-        """A step is made of what was agreed on before the newest round, whatever comes of that."""
-
-    def change(self) -> None:
-        """Let others follow those that there are, once all have made a step. Raises Stopped for who leaves."""
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        """Begin with the state of others, before the first group with them."""
+        ...
 
 
 class LoopMembers:
     """See the head of this file. members: who trains, in the order of the group. loop: what follows them.
 
     rounds: of the loop. has_left: this worker was asked to leave, and others go on. equal: workers go on with what they
-    have.
+    have. welcomed: how often others joined these.
     """
 
     recovers = True
@@ -129,7 +98,11 @@ class LoopMembers:
         self._device, self._backend = device, backend
         self.members = self._trained = GroupMembers(tuple(range(workers)))
         self.loop: Regrouped | None = None
-        self.rounds, self.has_left, self.equal = LoopRounds(), False, False
+        self.rounds, self.has_left, self.equal, self.welcomed = LoopRounds(), False, False, 0
+        self._joining = JoiningWorker(member, recorder, pulse, waits=member.place.rank >= workers)
+        self._facts: Facts | None = None
+        self._announced: Group | None = None  # the newest in which was said what this loop is
+        self._handed: Mapping[str, Any] = {}  # between two steps, for those that join
         self._meeting = ExitStack()
         self._words: Group | None = None  # of all, for nothing but their words
         self._ended = 0  # calls and steps that count
@@ -139,10 +112,59 @@ class LoopMembers:
         """Be in the group of all workers, for a while, and in those that follow. facts: as of `joined`. Raises as that
         does.
         """
+        self._facts = facts
         with self._meeting:
-            group = self._join(self._member, facts)
-            self._words = self._apart(group)
+            if self.waits:
+                self._joining.compare_code(facts)
+                group = self._words = alone()
+            else:
+                group = self._join(self._placed(), facts)
+                self._words = self._apart(group)
             yield group
+
+    @property
+    def waits(self) -> bool:
+        """Whether this worker joins others, and has not met them."""
+        return self._joining.waits
+
+    @property
+    def awaited(self) -> tuple[int, int]:
+        """The place that this worker would have if others trained with it now, and of how many."""
+        others = self._news.newest.ranks or self._trained.ranks
+        return len(others), len(others) + 1
+
+    def require_others(self, called: str) -> None:
+        """Raise BadInput for a call of all workers, if this one has joined them and had no batch with them yet."""
+        self._joining.require_others(called)
+
+    def require_joined(self) -> None:
+        """Raise BadInput if this worker joins others, and has not met them."""
+        self._joining.require_joined()
+
+    def fed(self) -> None:
+        """This worker has a batch with the others."""
+        self._joining.late = False
+
+    def announce(self, group: Group, models: Sequence[nn.Module], names: Sequence[str], why: str) -> None:
+        """Let those that may join know what this loop is, once in each group.
+
+        names: that `worker.restore` was given. why: nobody can join it; empty if they can.
+        """
+        if self._announced is not group:
+            self._announced = group
+            if group.leads:
+                group.bulletin.post(LOOP, {**facts_of(models, names), WHY_NOT: why})
+
+    def enter(self, models: Sequence[nn.Module], named: Mapping[str, Any]) -> None:
+        """Train with the others from here on. named: what `worker.restore` is given. Raises as `JoiningWorker.wait`."""
+        refuse_unknown(named)
+        try:
+            self.members = self._joining.wait(facts_of(models, list(named)))
+        except Stopped:
+            self.has_left = True
+            raise
+        self._meet_again(None, closes=False)
+        self.make(lambda: None)
 
     @property
     def leaves_out(self) -> bool:
@@ -206,12 +228,15 @@ class LoopMembers:
         return [one for one in known if isinstance(one, ChangeMembers) and one.number == self.members.number]
 
     def change(self) -> None:
-        """Let others follow those that there are, once all have made a step. Raises Stopped for who leaves."""
+        """Let others follow those that there are, between two steps. Raises Stopped for who leaves."""
+        assert self.loop is not None, "a loop has begun"
         number = self.members.number
-        self.make(lambda: None)  # nobody ends its connections before all are here
+        self._handed = self.make(self.loop.state)  # nobody ends its connections before all are here
         if self.members.number == number:
             self._pulse.pause(number)
             self._meet_again(PeerLost("the members of the run change"), closes=False)
+        self.make(lambda: None)  # nor goes on before those that join have what they begin with
+        self._handed = {}
 
     def take_back(self) -> None:
         """If the round before was left out, let the loop's values be as they were before it."""
@@ -260,38 +285,44 @@ class LoopMembers:
     def _is_over(self) -> bool:
         return self._news.newest.number != self.members.number
 
-    def _meet_again(self, lost: PeerLost, *, closes: bool, ready: bool = False) -> bool:
+    def _await_members(self, lost: PeerLost) -> None:
+        """Wait for those who follow. lost: what was seen of a loss. Raises Stopped if this worker leaves, PeerLost."""
+        leaving = [rank for request in self._requests for rank in request.leaving]
+        with self._recorder.waiting():
+            self.members = self._news.after(self.members, lost)
+        if self._member.place.rank not in self.members.ranks:
+            if self._member.place.rank in leaving:
+                self.has_left = True
+                raise Stopped("this worker leaves the run, as it was asked to")
+            raise PeerLost(f"the run goes on without rank {self._member.place.rank}")
+
+    def _meet_again(self, lost: PeerLost | None, *, closes: bool, ready: bool = False) -> bool:
         """Meet with those that are left, until it succeeds; whether what was under way counts.
 
-        closes: that is a round. ready: all that it takes from this worker is done.
+        lost: what was seen of a loss; None: those are named that are to meet. closes: what was under way is a round.
+        ready: all that it takes from this worker is done.
         """
         counts = False
         while True:
-            leaving = [rank for request in self._requests for rank in request.leaving]
-            with self._recorder.waiting():
-                self.members = self._news.after(self.members, lost)
-            if self._member.place.rank not in self.members.ranks:
-                if self._member.place.rank in leaving:
-                    self.has_left = True
-                    raise Stopped("this worker leaves the run, as it was asked to")
-                raise PeerLost(f"the run goes on without rank {self._member.place.rank}")
+            if lost is not None:
+                self._await_members(lost)
             try:
                 known = self._known(ready=ready and not counts)
                 newest = max(ended for ended, *_ in known)
-                if newest and ready and not counts and (self._ended < newest or all(one for _, one, _ in known)):
+                if newest > 0 and ready and not counts and (self._ended < newest or all(one for _, one, _ in known)):
                     counts = True
                     self._count(closes)
                 ready = ready and counts
                 self.rounds.leave_out_to(max(tuple(one) for *_, one in known))
                 self.rounds.let_go()
-                if newest:
-                    self._follow()
+                if newest > 0:
+                    self._follow(newest, [place for place, (ended, *_) in enumerate(known) if ended == _NEW])
             except Exception as error:
                 if not self._is_loss(error):
                     raise
                 lost = PeerLost(str(error))
                 continue
-            if not newest:
+            if newest <= 0:
                 raise PeerLost(f"{lost}, before all workers had ended a first step, round or call")
             if self.rounds.updates and self.leaves_out and self.rounds.through:
                 self._leave_out()
@@ -302,23 +333,37 @@ class LoopMembers:
         assert self.loop is not None, "a loop has begun"
         self.loop.suspend()
         self._meeting.close()
-        own = [self._ended, ready, self.rounds.position]
+        own = [_NEW, True, self.rounds.position] if self.waits else [self._ended, ready, self.rounds.position]
         number, interrupting = self.members.number, partial(self._news.interrupting, self.members)
         return gathered(self._placed(), self._recorder, number, "position", own, interrupting)
 
-    def _follow(self) -> None:
+    def _follow(self, newest: int, new: Sequence[int]) -> None:
+        """Be in the next group. newest: calls and steps that count. new: the places of those that join."""
         assert self.loop is not None, "a loop has begun"
         placed, before = self._placed(), self._trained
         group = self._join(placed, None)
         self._words = self._apart(group)
         self._recorder.place = placed.place.rank
-        self.equal = True
+        if group.leads:
+            group.bulletin.post("code", self._facts)
+        if self.waits:
+            state = taken_over(group)
+            self._ended = newest
+            self.rounds.go_on_from(state["rounds"])
+            self.loop.take_over(state)
+        elif new and group.leads:
+            hand_over({**self._handed, "rounds": self.rounds.closed}, group, new)
+        self.equal, self.welcomed = not new, self.welcomed + bool(new)
         self.loop.regroup(group, leaves_out=self.leaves_out)
-        self.equal = False
+        self.equal = self._joining.waits = False
         self._trained = self.members
         if group.leads:
-            lost = [rank for rank in before.ranks if rank not in self.members.ranks]
-            self._recorder.event("recovered", workers=group.size, lost=lost, source="memory")
+            lost, more = (
+                [rank for rank in one.ranks if rank not in other.ranks]
+                for one, other in ((before, self.members), (self.members, before))
+            )
+            spares = {"spares": more} if more else {}
+            self._recorder.event("recovered", workers=group.size, lost=lost, source="memory", **spares)
 
     def _join(self, member: Membership, facts: Facts | None) -> Group:
         number, interrupting = self.members.number, partial(self._news.interrupting, self.members)

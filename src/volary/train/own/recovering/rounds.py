@@ -84,6 +84,10 @@ class LoopRounds:
         """The round that is under way counts."""
         self.closed = self._begun
 
+    def go_on_from(self, closed: int) -> None:
+        """Count so many rounds as over, which the others have made before this worker joins them."""
+        self.closed = self._begun = closed
+
     def leave_out_to(self, position: Position) -> None:
         """Leave out the rounds up to this one, which is over with so many steps."""
         if position[0] > self.closed:

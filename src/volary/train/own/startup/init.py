@@ -96,18 +96,14 @@ def _settings_of_environment() -> list[str]:
 
 
 def _alone() -> Worker:
-    from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
-
-    from volary.comm.groups.group import Group
     from volary.train.device import choose_device
-    from volary.train.member.bulletin import BoardBulletin
     from volary.train.member.pulse import NoDriver
     from volary.train.own.replicated_loop import ReplicatedLoop
     from volary.train.own.worker import Worker
     from volary.train.recording.recorder import Recorder
+    from volary.train.worker.connect import alone
 
-    script = Script.of_program(*program())
-    group = Group(BoardBulletin(HashStore(), 0, 1, 0))
+    script, group = Script.of_program(*program()), alone()
     recorder, device = Recorder.unheard(), choose_device(script.device, 0, 1)
     worker = Worker(ReplicatedLoop(script, group, recorder, NoDriver(), device), script, recorder, device, 0)
     atexit.register(worker.close)

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from volary.comm.groups.group import cut
+from volary.comm.groups.group import Group, cut
 from volary.errors import Stopped
 from volary.train.device import device_of, refuse_recovery_on
 from volary.train.loop import enough_samples
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from volary.train.member.pulse import Pulse
     from volary.train.own.loop_backend import LoopBackend
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
 
 ENOUGH_FOR_EACH = (
     "accepted: 2 samples or more for each worker (a larger batch, or fewer workers), or worker.sync_batch_norm(model)"
@@ -65,7 +66,7 @@ def _in_group(start: LoopStart, pulse: Pulse, doing: str) -> Iterator[LoopBacken
     with alone if members is None else members.meet(start.facts) as group:
         try:
             _begin(start, doing)
-            drafts = drafts_of(start.member, group, recorder, pulse, script.checkpoint)
+            drafts = partial(_drafts, start, pulse)
             loop = ReplicatedLoop(script, group, recorder, pulse, device, drafts, members)
             if members is not None:
                 members.loop = loop
@@ -84,6 +85,10 @@ def _over_servers(start: LoopStart, doing: str) -> Iterator[LoopBackend]:
     with server_beside(start.member, strategy):
         _begin(start, doing)
         yield ServedLoop(start, partial(joined, start.member, start.recorder, start.device, strategy.backend))
+
+
+def _drafts(start: LoopStart, pulse: Pulse, group: Group) -> Drafts:
+    return drafts_of(start.member, group, start.recorder, pulse, start.script.checkpoint)
 
 
 def _begin(start: LoopStart, doing: str) -> None:
