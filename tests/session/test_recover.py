@@ -85,6 +85,14 @@ def test_what_cannot_be_recovered_is_refused_with_what_can(strategy, more, sente
     assert sentence in str(problem.value)
 
 
+@pytest.mark.parametrize("more", [{"spares": 1}, {"wait_for_driver_s": 60}])
+def test_where_nothing_recovers_that_alone_is_said_and_nothing_of_settings_that_need_it(more):
+    with pytest.raises(SessionError) as raised:
+        made({"partition": "pipeline", **more})
+    (line,) = str(raised.value).splitlines()
+    assert "is memory, and with partition=pipeline no other worker has what the lost one kept" in line
+
+
 @pytest.mark.parametrize("name", ["bsp", "local", "elastic", "gossip"])
 def test_a_loop_of_one_s_own_goes_with_it(name):
     strategy = made({"consistency": name}).strategy

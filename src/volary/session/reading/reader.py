@@ -206,6 +206,7 @@ class Reader:
         """Note what a class said of its values; the setting it named. A rule over a faulty value is not blamed."""
         name, _, rest = sentence.partition(" ")
         about = rest.replace("'", " ").replace(";", " ").replace(",", " ").split()
+        about += [word.partition("=")[0] for word in rest.partition("; accepted")[0].split()]
         first = name.partition(".")[0]
         if first in faulty or not faulty.isdisjoint(word.rpartition(".")[2] for word in about):
             return ""
