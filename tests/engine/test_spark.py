@@ -44,6 +44,10 @@ SLOTS = "[SPARK-24819]: Barrier execution mode does not allow run a barrier stag
     [
         (RAISED, "ModuleNotFoundError: No module named 'pyarrow'"),
         (
+            RAISED.replace("ModuleNotFoundError: No", "volary.errors.BadInput: column 'x' has 1 nulls; no"),
+            "column 'x' has 1 nulls; no module",
+        ),
+        (
             LOST,
             "executor 1 was lost: Command exited with code 137: it was killed, as the system does",
         ),

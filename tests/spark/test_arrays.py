@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from volary.errors import BadInput
-from volary.executors.arrays import arrays_of, layout_of
+from volary.executors.arrays import arrays_of, layout_of, require_numbers
 
 pa = pytest.importorskip("pyarrow")
 
@@ -35,6 +35,13 @@ TYPES |= {"raw": "binary", "label": "bigint", "price": "double", "name": "string
 def test_columns_that_cannot_be_used_are_refused_by_their_types(inputs, target, shape, said):
     with pytest.raises(BadInput, match=said):
         layout_of(TYPES, inputs, target, shape)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("name", "string"), ("tags", "array<string>"), ("raw", "binary")])
+def test_columns_of_functions_that_have_no_numbers_are_refused_by_their_types(name, kind):
+    with pytest.raises(BadInput, match=rf"column '{name}' is {kind}; accepted: numbers, dates, arrays of numbers"):
+        require_numbers(name, kind)
+    require_numbers("grid", TYPES["grid"])
 
 
 def batch() -> object:

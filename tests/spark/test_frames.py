@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 PROGRAM = """\
 import json
 
 from _program import application
-from volary.errors import BadInput
+from volary.errors import VolaryError
 from volary.spark import aggregate, analyze, map_blocks, map_rows, reduce_blocks, reduce_rows
 
 def made(spark):
@@ -25,12 +27,15 @@ def made(spark):
     said["groups"] = sorted([row["key"], row["x"]] for row in groups.collect())
     for name, call in (
         ("column", lambda: map_blocks(lambda z: {"y": z}, df)),
+        ("string", lambda: reduce_blocks(lambda name: {"name": name}, df.selectExpr("'a' as name"))),
+        ("null", lambda: reduce_blocks(lambda x: {"x": x.sum(0)}, df.selectExpr("if(x = 9, null, x) as x"))),
+        ("nulls", lambda: analyze(df.selectExpr("if(x < 2, null, v) as v"))),
         ("taken", lambda: map_blocks(lambda x: {"v": x}, df)),
         ("empty", lambda: analyze(df.limit(0))),
     ):
         try:
             call()
-        except BadInput as error:
+        except VolaryError as error:
             said[name] = str(error)
     return said
 
@@ -53,5 +58,8 @@ def test_functions_map_reduce_and_aggregate_rows_of_a_frame(said_by):
     assert said["most"] == 39.0
     assert said["groups"] == [[key, float(sum(range(key, 40, 3)))] for key in range(3)]
     assert said["column"] == "the frame has no column 'z'; accepted: key, x, v"
+    assert said["string"] == "column 'name' is string; accepted: numbers, dates, arrays of numbers (also nested)"
+    assert re.fullmatch("the frame cannot be computed: column 'x' has 1 nulls in a batch; accepted: .*", said["null"])
+    assert said["nulls"] == "column 'v' has 2 nulls; accepted: none (df.dropna)"
     assert said["taken"] == "result 'v' is a column of the frame already; accepted: names that it has not"
     assert said["empty"] == "the frame is empty; accepted: one with rows"

@@ -83,7 +83,7 @@ def test_bytes_are_taken_as_values_from_0_to_1_and_the_columns_types_are_told(le
 @pytest.mark.parametrize(
     ("inputs", "outputs", "said"),
     [
-        (["image"], ["ip9"], r"the network has no layer 'ip9'; accepted: .*ip1"),
+        (["image"], ["ip9"], r"^outputs: the network has no layer 'ip9'; accepted: .*ip1"),
         (["image"], [], "outputs is empty; accepted: names, each once"),
         (["image"], ["ip1", "ip1"], "outputs is ip1, ip1; accepted: names, each once"),
         (["a", "b"], ["prediction"], r"inputs are 2 columns of numbers, and the network takes \(1, 28, 28\)"),

@@ -14,8 +14,9 @@ train: {epochs: 1}
 evaluate: {every: never}
 strategy: {workers: 2, startup_timeout_s: 600}
 """
-PROGRAM = """\
+START = """\
 import json
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,8 +29,17 @@ from _program import application, digits
 from volary.errors import BadInput
 from volary.spark import VolaryEstimator, VolaryModel
 
+"""
+END = """\
 
-def fitted(spark):
+if __name__ == "__main__":
+    with application("local[2]") as spark:
+        said = made(spark)
+    print(json.dumps(said))
+"""
+FITTED = """\
+
+def made(spark):
     df, shape = digits(spark)
     estimator = VolaryEstimator(session="session.yaml", inputCols=["image"], overrides=["train.epochs=4"], shape=shape)
     Pipeline(stages=[estimator]).write().overwrite().save("pipeline")
@@ -51,6 +61,29 @@ def fitted(spark):
     )
     begun = load(more.fit(df).network.weights)
     said["begun"] = all(torch.allclose(begun[name], value, atol=1e-6) for name, value in load(network.weights).items())
+    features = VolaryModel.from_run(run, ["image"], ["probability", "1"]).transform(df.limit(3)).collect()
+    said["features"] = [[round(sum(row["probability"]), 3), len(row["1"])] for row in features]
+    said["refused"] = []
+    for wrong in (
+        lambda: VolaryModel.from_run(run, ["label"]).transform(df),
+        lambda: VolaryEstimator(inputCols=["image"]).fit(df),
+        lambda: VolaryEstimator(session="session.yaml").fit(df),
+        *(
+            partial(VolaryEstimator(session="session.yaml", inputCols=["image"], validationIndicatorCol=name).fit, df)
+            for name in ("held", "label")
+        ),
+    ):
+        try:
+            wrong()
+        except BadInput as error:
+            said["refused"].append(str(error))
+    return said
+
+"""
+VALIDATED = """\
+
+def made(spark):
+    df, shape = digits(spark)
     accuracy = MulticlassClassificationEvaluator(metricName="accuracy", labelCol="target")
     few = VolaryEstimator(session="session.yaml", inputCols=["image"], labelCol="label", shape=shape)
     rates = [[f"optimizer.lr={rate}", "train.epochs=4"] for rate in ("0.05", "1e-9")]
@@ -58,33 +91,33 @@ def fitted(spark):
     validated = CrossValidator(estimator=few, estimatorParamMaps=grid, evaluator=accuracy, numFolds=2, seed=1).fit(
         df.withColumn("target", df["label"].cast("double"))
     )
-    said["validated"] = validated.avgMetrics
-    features = VolaryModel.from_run(run, ["image"], ["probability", "1"]).transform(df.limit(3)).collect()
-    said["features"] = [[round(sum(row["probability"]), 3), len(row["1"])] for row in features]
-    try:
-        VolaryModel.from_run(run, ["label"]).transform(df)
-    except BadInput as error:
-        said["refused"] = str(error)
-    return said
+    return validated.avgMetrics
 
-
-if __name__ == "__main__":
-    with application("local[2]") as spark:
-        said = fitted(spark)
-    print(json.dumps(said))
 """
 
 
-@pytest.mark.slow  # starts Spark, and a run in it
+@pytest.mark.slow  # starts Spark, and two runs in it
 def test_an_estimator_is_saved_loaded_and_fitted_in_a_pipeline_and_its_model_scores_the_same_after_it_was_saved(
     said_by,
 ):
     Path("session.yaml").write_text(SESSION)
-    said = said_by(PROGRAM)
+    said = said_by(START + FITTED + END)
     assert said["columns"] == ["image", "label", "prediction"]
     assert said["accuracy"] > 0.8
     assert said["same"]
     assert said["begun"]
-    assert said["validated"][0] > 0.5 > said["validated"][1]
     assert said["features"] == [[1.0, 10]] * 3
-    assert said["refused"] == "inputs are 1 columns of numbers, and the network takes (1, 28, 28)"
+    assert said["refused"] == [
+        "inputs are 1 columns of numbers, and the network takes (1, 28, 28)",
+        "session is not set; accepted: a file of one, or a volary.Session",
+        "inputCols is not set; accepted: names of columns",
+        "data has no column 'held'; accepted: image, label",
+        "validationIndicatorCol: column 'label' is int; accepted: boolean",
+    ]
+
+
+@pytest.mark.slow  # starts Spark, and five runs in it
+def test_cross_validation_tells_a_rate_that_learns_from_one_that_does_not(said_by):
+    Path("session.yaml").write_text(SESSION)
+    learns, does_not = said_by(START + VALIDATED + END)
+    assert learns > 0.5 > does_not

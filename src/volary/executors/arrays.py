@@ -55,9 +55,19 @@ def layout_of(
     if any(size < 1 for size in shape):
         raise BadInput(f"shape is {tuple(shape)}; accepted: sizes of 1 or more")
     answer = types[target] if target else "bigint"
-    if not (_NUMBER.fullmatch(answer) or _ARRAY.fullmatch(answer)):
+    if not _has_numbers(answer):
         raise BadInput(f"targets: column {target!r} is {answer}; accepted: whole numbers, numbers, arrays of numbers")
     return ColumnLayout(list(inputs), target, kind, list(shape), answer in _WHOLE)
+
+
+def require_numbers(name: str, type_name: str) -> None:
+    """Raise BadInput unless a column of this type, in Spark's words, has numbers or arrays of them."""
+    if not _has_numbers(type_name):
+        raise BadInput(f"column {name!r} is {type_name}; accepted: numbers, dates, arrays of numbers (also nested)")
+
+
+def _has_numbers(type_name: str) -> bool:
+    return bool(_NUMBER.fullmatch(type_name) or _ARRAY.fullmatch(type_name))
 
 
 def _kind(name: str, type_name: str) -> Kind:

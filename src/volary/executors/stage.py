@@ -23,7 +23,10 @@ _DYNAMIC = "spark.dynamicAllocation.enabled is true, and Spark has no barrier st
 _BARRIERS_SINCE = (3, 5)  # of `mapInArrow`
 _KNOWN = {"SPARK-24819": _FEW_SLOTS, "SPARK-24942": _DYNAMIC}  # what Spark says of a stage that it refuses
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
-_LESS = "accepted: more spark.executor.memory, or fewer rows at once (spark.sql.execution.arrow.maxRecordsPerBatch)"
+_LESS = (
+    "accepted: more spark.executor.memory, or fewer rows at once (spark.sql.parquet.columnarReaderBatchSize, "
+    "spark.sql.execution.arrow.maxRecordsPerBatch)"
+)
 _CODES = {  # with which an executor ends, and what that means
     52: f"its Java heap was full; {_LESS}",
     137: "it was killed, as the system does when memory is full; then accepted: more spark.executor.memoryOverhead",
@@ -78,7 +81,7 @@ def cause(error: BaseException) -> str:
     if known is not None:
         return known
     if (raised := _RAISED.search(text)) is not None:
-        return raised[1]
+        return raised[1].removeprefix("volary.errors.BadInput: ")  # a whole sentence
     if (lost := _LOST.search(text)) is not None:
         code = _CODE.search(lost[2])
         meaning = None if code is None else _CODES.get(int(code[1]))

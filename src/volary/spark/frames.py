@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from volary.errors import BadInput
-from volary.executors.arrays import values_of
+from volary.executors.arrays import require_numbers, values_of
 from volary.spark.blocks import (
     TensorColumn,
     TensorFunction,
@@ -25,7 +25,7 @@ from volary.spark.blocks import (
     require_reduction,
     tensors_of,
 )
-from volary.spark.running import without_vectors
+from volary.spark.running import AS_ARRAYS, said_plainly, without_vectors
 
 _MADE = "volary_made"
 _AT_ONCE = 16  # partial results that one task, or the driver, puts together
@@ -55,7 +55,8 @@ def reduce_blocks(fetches: TensorFunction, frame: Any, shapes: Shapes | None = N
     """One row of all rows: `fetches(column=..., ...)` makes one of a block (rows, ...), and then of such rows again.
 
     The order and the size of blocks is Spark's, so the function must not depend on it, as sums and extremes do not.
-    Partial results are put together in a tree of tasks. Raises as `map_blocks`, and BadInput for an empty frame.
+    Partial results are put together in a tree of tasks. Raises as `map_blocks`, BadInput for an empty frame, and
+    VolaryError, with what Python raised first, if it cannot be computed.
     """
     columns = _columns(frame, parameters_of(fetches), shapes)
     require_reduction(fetches, columns)
@@ -106,9 +107,14 @@ def analyze(frame: Any) -> dict[str, tuple[int | None, ...]]:
         for label, (size, _) in sizes.items()
         for at, end in (("least", functions.min), ("most", functions.max))
     ]
-    (row,) = frame.select(functions.count("*").alias("rows"), *extremes).collect()
+    there = [functions.count(functions.col(f"`{name}`")).alias(f"{name} values") for name in frame.columns]
+    with said_plainly():
+        (row,) = frame.select(functions.count("*").alias("rows"), *there, *extremes).collect()
     if not row["rows"]:
         raise BadInput("the frame is empty; accepted: one with rows")
+    for name in frame.columns:
+        if nulls := row["rows"] - row[f"{name} values"]:
+            raise BadInput(f"column {name!r} has {nulls} nulls; accepted: none (df.dropna)")
     found: dict[str, tuple[int | None, ...]] = {}
     for name, kind in frame.dtypes:
         levels = [f"{name} {level}" for level in range(kind.count("array<"))]
@@ -120,13 +126,15 @@ def analyze(frame: Any) -> dict[str, tuple[int | None, ...]]:
 
 def _columns(frame: Any, names: Sequence[str], shapes: Shapes | None) -> dict[str, TensorColumn]:
     """The columns' types and shapes: types by the schema, their shapes as given, or as the first row has them."""
-    kinds = dict(frame.dtypes)
+    kinds: dict[str, str] = dict(frame.dtypes)
     for name in names:
         if name not in kinds:
             raise BadInput(f"the frame has no column {name!r}; accepted: {', '.join(kinds)}")
+        require_numbers(name, AS_ARRAYS.get(kinds[name], kinds[name]))
     given = dict(shapes or {})
     unknown = [name for name in names if kinds[name].startswith("array") or kinds[name] == "vector"]
-    first = frame.select(*(without_vectors(frame, name).alias(name) for name in names)).limit(1).toArrow()
+    with said_plainly():
+        first = frame.select(*(without_vectors(frame, name).alias(name) for name in names)).limit(1).toArrow()
     if not first.num_rows:
         raise BadInput("the frame is empty; accepted: one with rows")
     found = {}
@@ -173,14 +181,14 @@ def _reduced(frame: Any, columns: Mapping[str, TensorColumn], apply: _Apply) -> 
 
     rows = frame.select(*(without_vectors(frame, name).alias(name) for name in names))
     parts = rows.mapInArrow(partial, _schema(columns))
-    tasks = (
-        rows.select(import_module("pyspark.sql.functions").spark_partition_id().alias("n")).agg({"n": "max"}).first()
-    )
-    count = 1 + int(tasks[0] or 0)
-    while count > _AT_ONCE:
-        count = -(-count // _AT_ONCE)
-        parts = parts.repartition(count).mapInArrow(partial, _schema(columns))
-    table = parts.toArrow()
+    number = import_module("pyspark.sql.functions").spark_partition_id().alias("n")
+    with said_plainly():
+        tasks = rows.select(number).agg({"n": "max"}).first()
+        count = 1 + int(tasks[0] or 0)
+        while count > _AT_ONCE:
+            count = -(-count // _AT_ONCE)
+            parts = parts.repartition(count).mapInArrow(partial, _schema(columns))
+        table = parts.toArrow()
     if not table.num_rows:
         raise BadInput("the frame is empty; accepted: one with rows")
     return dict(apply(tensors_of({name: table.column(name).combine_chunks() for name in names})))

@@ -129,7 +129,7 @@ def handed_over(
     """Let what is started meanwhile have these frames.
 
     None: there is no frame. Rows are counted first. Raises BadInput for columns that are missing, or of a type that
-    cannot be used, and for a frame without rows.
+    cannot be used, and for a frame without rows; VolaryError if it cannot be computed.
     """
     if data is None:
         if validation is not None or inputs or targets or shape:
@@ -143,7 +143,8 @@ def handed_over(
     if validation is not None and (other := _layout_of(validation, names, targets, shape)) != layout:
         raise BadInput(f"validation has columns of other types than data ({other.kind}, not {layout.kind})")
     frames = [data] if validation is None else [data, validation]
-    rows, tops = zip(*(_counted(frame, targets if layout.whole else None) for frame in frames), strict=True)
+    with said_plainly():
+        rows, tops = zip(*(_counted(frame, targets if layout.whole else None) for frame in frames), strict=True)
     if 0 in rows:
         raise BadInput(f"{'validation' if rows[0] else 'data'} is empty; accepted: a frame with rows")
     views = [f"volary_{secrets.token_hex(8)}" for _ in frames]
@@ -165,13 +166,10 @@ def handed_over(
 def _fed(spark: Any, frames: HandedFrames, workers: int) -> Iterator[None]:
     """Let the rows be taken for a run that is started meanwhile.
 
-    Raises BadInput if rows are not what they should be, and VolaryError with what Python raised first if the frame
-    cannot be computed.
+    Raises BadInput if rows are not what they should be, and VolaryError as `said_plainly`.
     """
-    try:
+    with said_plainly():
         rows = fed(spark, frames, workers)
-    except Exception as error:  # Spark raises Java's errors by many names
-        raise VolaryError(f"the rows of data could not be taken: {cause(error)}") from error
     try:
         if refused := [one["refused"] for one in rows["tasks"] if "refused" in one]:
             raise BadInput(refused[0])
@@ -194,6 +192,15 @@ def _fed(spark: Any, frames: HandedFrames, workers: int) -> Iterator[None]:
                     release(spark, rows)
 
 
+@contextmanager
+def said_plainly() -> Iterator[None]:
+    """Raise VolaryError, with what Python raised first, if what is done meanwhile cannot be computed."""
+    try:
+        yield
+    except Exception as error:  # Spark raises Java's errors by many names
+        raise VolaryError(f"the frame cannot be computed: {cause(error)}") from error
+
+
 def _lacks(spark: Any, workers: int) -> str | None:
     """Why the application cannot hold so many workers, as far as is known."""
     return lacks(resources(spark, connect=not hasattr(spark, "_jsparkSession")), workers)
@@ -203,7 +210,8 @@ def _require_fit(spark: Any, session: Session, frames: HandedFrames) -> None:
     from volary.spark.fitting import TRIED_ROWS, require_fit  # and PyTorch, once something is to be trained
 
     for view in filter(None, (frames.train, frames.test)):
-        rows = rows_of(spark, view).limit(TRIED_ROWS).toArrow()
+        with said_plainly():
+            rows = rows_of(spark, view).limit(TRIED_ROWS).toArrow()
         require_fit(session, rows.to_batches(), frames.layout, frames.classes)
 
 

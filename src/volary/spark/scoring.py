@@ -72,6 +72,8 @@ class Scoring:
         try:
             writable = np.require(inputs, requirements=("C", "W"))  # Arrow's memory is not
             found = self._loaded.compute(torch.from_numpy(writable))
+        except BadInput:  # there is no such layer
+            raise
         except Exception as error:  # whatever a network of the user's own raises
             shape = self.network.input_shape
             raise BadInput(f"the network takes {shape}, not {inputs.shape[1:]}: {raised(error).error}") from error

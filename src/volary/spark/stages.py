@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.ml import Estimator, Model
 from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
-from pyspark.sql.functions import ArrowUDFType, arrow_udf, col
+from pyspark.sql.functions import ArrowUDFType, arrow_udf, coalesce, col, lit
 
 from volary.errors import BadInput
 from volary.executors.arrays import layout_of
@@ -31,7 +31,9 @@ class _Columns(Params):  # type: ignore[misc]  # PySpark's classes have no types
     shape = Param(Params._dummy(), "shape", "of one input; empty: as the column has it", TypeConverters.toListInt)
 
     def getInputCols(self) -> list[str]:  # noqa: N802
-        """The columns of the inputs: one of arrays, vectors or bytes, or several of numbers."""
+        """The columns of the inputs: one of arrays, vectors or bytes, or several of numbers. Raises BadInput."""
+        if not self.isDefined(self.inputCols):
+            raise BadInput("inputCols is not set; accepted: names of columns")
         return list(self.getOrDefault(self.inputCols))
 
     def setInputCols(self, value: Sequence[str]) -> Any:  # noqa: N802
@@ -206,9 +208,9 @@ class VolaryEstimator(Estimator, _Columns, MLWritable, MLReadable):  # type: ign
 
     def _fit(self, dataset: Any) -> VolaryModel:
         label, indicator = self.getOrDefault(self.labelCol), self.getOrDefault(self.validationIndicatorCol)
-        data, validation = dataset, None
-        if indicator:
-            data, validation = dataset.filter(~col(indicator)), dataset.filter(col(indicator))
+        if not self.isDefined(self.session):
+            raise BadInput("session is not set; accepted: a file of one, or a volary.Session")
+        data, validation = _divided(dataset, indicator) if indicator else (dataset, None)
         inputs, shape = self.getInputCols(), self.getOrDefault(self.shape)
         named = inputs[0] if len(inputs) == 1 else inputs
         with self._begun() as begun:
@@ -244,3 +246,14 @@ class VolaryEstimator(Estimator, _Columns, MLWritable, MLReadable):  # type: ign
     def read(cls) -> Any:
         """Return what loads a saved one."""
         return DefaultParamsReader(cls)
+
+
+def _divided(frame: Any, indicator: str) -> tuple[Any, Any]:
+    """Rows for training, and those for validation, of which the column `indicator` is true. Raises BadInput."""
+    kinds = dict(frame.dtypes)
+    if indicator not in kinds:
+        raise BadInput(f"data has no column {indicator!r}; accepted: {', '.join(kinds)}")
+    if kinds[indicator] != "boolean":
+        raise BadInput(f"validationIndicatorCol: column {indicator!r} is {kinds[indicator]}; accepted: boolean")
+    validates = coalesce(col(f"`{indicator}`"), lit(False))  # a row without a value would be in neither
+    return frame.filter(~validates), frame.filter(validates)
