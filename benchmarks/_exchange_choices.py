@@ -55,7 +55,7 @@ def take_choices(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outco
         model = build_model(session, CPU)
         share_buffers(model.module, group)
         chooses = next(one for one in sessions.values() if one.strategy.codec.chooses)
-        tried = try_first(chooses, model, CPU, member.place, recorder)
+        tried = try_first(replace(model, session=chooses), CPU, member.place, recorder)
         estimate = tried.estimate if tried else None
         for number in range(wanted["rounds"] + 1):
             # a machine that slows down over time favours none

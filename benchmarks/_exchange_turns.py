@@ -71,7 +71,7 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
         fresh, apart = deepcopy(model.module), replace(model, module=deepcopy(model.module))
         own = of_one_rank(session, group.size)
         nobody = Group(BoardBulletin(HashStore(), 0, 1, 0))
-        tried = try_first(session, model, CPU, member.place, recorder)
+        tried = try_first(model, CPU, member.place, recorder)
         estimate = tried.estimate if tried else None
         with (
             volary(session, group, recorder, model, drafts, estimate) as ours,

@@ -81,7 +81,7 @@ def _session(name: str, partition: Any, steps: int) -> Session:
 def _found(name: str, quick: bool) -> Found:
     session = _session(name, "auto", 1)
     model = build_model(session, torch.device("cpu"))
-    predicted = try_session(session, model, torch.device("cpu"), WORKERS, started=False).predicted
+    predicted = try_session(model, torch.device("cpu"), WORKERS, started=False).predicted
     assert predicted is not None, "each of these networks can be looked at layer by layer"
     steps: dict[str, list[float]] = {one.named: [] for one in predicted.legal}
     cpu_s = dict.fromkeys(steps, 0.0)

@@ -50,7 +50,7 @@ def _above_a_budget(width: int, workers: int, steps: int) -> None:
     """Train what does not fit into one worker's budget."""
     whole = _session(width, workers, "data", steps)
     model = build_model(whole, torch.device("cpu"))
-    predicted = try_session(whole, model, torch.device("cpu"), workers, started=False).predicted
+    predicted = try_session(model, torch.device("cpu"), workers, started=False).predicted
     assert predicted is not None, "two linear layers can be looked at"
     needed = next(one.memory.total for one in predicted.legal if one.named == "data")
     budget = f"{int(BUDGET * needed / 1e6)}MB"

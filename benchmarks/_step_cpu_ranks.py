@@ -50,7 +50,7 @@ def take_stretches(member: Membership, recorder: Recorder, _pulse: Pulse) -> Out
         seed_all(session.train.seed)
         model = build_model(session, CPU)
         share_buffers(model.module, group)
-        tried = try_first(session, model, CPU, member.place, recorder)
+        tried = try_first(model, CPU, member.place, recorder)
         estimate = tried.estimate if tried else None
         peers = Peers(of_one_rank(session, group.size), model, deepcopy(model.module))
         made = {kind: peers.make(next(iter(PEERS[kind].values()))) for kind in wanted["peers"]}

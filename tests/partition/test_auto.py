@@ -47,7 +47,7 @@ def tried(session: Session) -> Predicted:
     """The prediction of trying it, of each session once."""
     if (known := session.digest()) not in _TRIED:
         model = build_model(session, CPU)
-        found = try_session(session, model, CPU, session.strategy.workers, started=False).predicted
+        found = try_session(model, CPU, session.strategy.workers, started=False).predicted
         assert found is not None
         _TRIED[known] = found
     return _TRIED[known]
@@ -175,7 +175,6 @@ def settled(rank: int, world_size: int) -> tuple[Any, list[Any]]:
     one, recorder = wide(2, partition={"name": "auto", "link_mbit": 10}), Recorder(rank)
     model = build_model(one, CPU)
     found = try_first(
-        one,
         model,
         CPU,
         Place(launcher="local", rank=rank, local_rank=rank, world_size=world_size, node=0, attempt=0),

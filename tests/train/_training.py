@@ -127,7 +127,7 @@ def made(
         drafts=_drafts(session, recorder, Path(folder).absolute(), disk),
         asked_to_end=lambda: until(recorder.step + 1),
         requests=lambda: asked(recorder.step + 1),
-        estimate=try_session(session, model, cpu, world_size, started=True).estimate if wanted else None,
+        estimate=try_session(model, cpu, world_size, started=True).estimate if wanted else None,
     )
 
 

@@ -25,7 +25,7 @@ def padded(loss: Any, *, differ: str = "train test", **more: Any) -> Session:
 
 
 def tried(one: Session) -> None:
-    try_session(one, build_model(one, CPU), CPU, 1, started=False)
+    try_session(build_model(one, CPU), CPU, 1, started=False)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class Servers:
         self.start = copy.deepcopy(self.model.module)
         self.checkpoints = Checkpoints(folder, Quick())
         welcome = ServerWelcome(restore, applied)
-        self.network = network_of(of, self.model, self.layout, rates)
+        self.network = network_of(self.model, self.layout, rates)
         self.slice_stores: list[SliceStore] = [
             stored(self.network, self._of(shard), self.checkpoints, welcome) for shard in range(servers)
         ]
@@ -234,7 +234,7 @@ def test_an_index_that_is_expanded_stays_beside_what_travels() -> None:
 def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_path: Path) -> None:
     servers = Servers(served(), 1, tmp_path)
     servers.layout = laid_out(servers.model, 2)
-    network = network_of(served(), servers.model, servers.layout)
+    network = network_of(servers.model, servers.layout)
     slice_store = stored(network, servers.layout.slices, servers.checkpoints, ServerWelcome(None, 0))
     for number in slice_store.numbers:
         slice_store.keep(number, 1)

@@ -76,7 +76,7 @@ def check_session(session: Session) -> Summary:
     with kept_generators():
         model = build_model(session, device)
         begin(model)
-    tried = try_session(session, model, device, workers, started=False)
+    tried = try_session(model, device, workers, started=False)
     feed = Feed(model.samples, session.data.batch_size, shuffle=False)
     refuse_idle_workers(session.strategy.shares, session.data.batch_size, feed.samples)
     session.data.batch.build(feed, Recorder(0))

@@ -31,10 +31,9 @@ from volary.train.trying.run_length import remarks_of_length
 from volary.train.update.precision import Precision
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from volary.placement import Place
-    from volary.session.spec import Session
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
 
@@ -57,15 +56,16 @@ class TrialResult:
     predicted: partition_choice.Predicted | None = None
 
 
-def try_session(session: Session, model: Model, device: torch.device, workers_here: int, started: bool) -> TrialResult:
+def try_session(model: Model, device: torch.device, workers_here: int, started: bool) -> TrialResult:
     """Let two samples go through all of it, on `device`. Raises BadInput for what cannot train.
 
     workers_here: on this machine, `started` or not. What a step takes is measured for those that are not, and where a
     partition is to be chosen, or to fit into a budget. Nothing is changed by it: no value of the network, no random
     generator, no position in the data.
     """
+    session = model.session
     with kept_generators():
-        warnings = [*remarks_of(model.samples), *remarks_of_length(session, model)]
+        warnings = [*remarks_of(model.samples), *remarks_of_length(model)]
         named = list(trained_parameters(model.module).items())
         trained = [parameter for _, parameter in named]
         if model.frozen.rules and not trained:
@@ -83,20 +83,20 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         TextWriter.of(model)
         inputs, targets = first_samples(session, model.samples, numbers)
         try:
-            _dry_run(session, model, device, inputs, targets)
+            _dry_run(model, device, inputs, targets)
         except TargetError as error:
             raise error.of(numbers[error.place]) from None
-        estimate = _estimate(session, model, device, inputs, targets) if session.strategy.codec.chooses else None
+        estimate = _estimate(model, device, inputs, targets) if session.strategy.codec.chooses else None
         if isinstance(session.optimizer, UserObject) or session.train.parameters or session.train.layer_decay != 1:
             update_rule(session, model.factors)[0]([name for name, _ in named])(list(trained))
         warnings += dropped(model.samples, "train")
         if session.evaluate.every.unit != "never":
-            _evaluate(session, model, device)
+            _evaluate(model, device)
             warnings += [remark for remark in remarks_of(model.validation) if remark not in warnings]
             warnings += dropped(model.validation, "test")
-        network = _layers(session, model.module, inputs.to(device))
+        network = _layers(model, inputs.to(device))
         asked = chooses or session.strategy.memory is not None
-        cost = _cost(session, model, device, inputs, targets, workers_here) if asked or not started else None
+        cost = _cost(model, device, inputs, targets, workers_here) if asked or not started else None
         kept = cost.activations_bytes / share_of(session) if cost else None
         predicted = partition_choice.predicted(model, network, kept)
         if chooses and predicted is not None:
@@ -104,9 +104,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
     return TrialResult(warnings, estimate, network, cost, predicted)
 
 
-def try_first(
-    session: Session, model: Model, device: torch.device, place: Place, recorder: Recorder
-) -> TrialResult | None:
+def try_first(model: Model, device: torch.device, place: Place, recorder: Recorder) -> TrialResult | None:
     """Let rank 0 try the session for all ranks of a run and record warnings; the others get nothing.
 
     Raises BadInput, as `try_session`.
@@ -116,60 +114,59 @@ def try_first(
     recorder.starting("trying two samples")
     # of a launcher's workers nobody knows how many are on this machine
     here = place.world_size if place.launcher in ("local", "lab") else 1
-    tried = try_session(session, model, device, here, started=True)
+    tried = try_session(model, device, here, started=True)
     for text in tried.warnings:
         recorder.warn_once(text)
     if tried.network is not None:
-        product_per_s = Precision(session.train.precision, device).product_per_s(device)
+        product_per_s = Precision(model.session.train.precision, device).product_per_s(device)
         recorder.network(tried.network | {"product_per_s": product_per_s})
-    if session.strategy.partition.chooses and tried.predicted is not None:
+    if model.session.strategy.partition.chooses and tried.predicted is not None:
         recorder.event("partition", text=tried.predicted.why)
     return tried
 
 
-def _dry_run(session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor) -> None:
+def _dry_run(model: Model, device: torch.device, inputs: Tensor, targets: Tensor) -> None:
     with torch.enable_grad():
         model.flow("try").dry_run(
             inputs.to(device),
             targets.to(device),
             model.classes or None,
-            network=name_of(session.network),
-            loss=name_of(session.loss),
-            casting=Precision(session.train.precision, device).casting(),
+            network=name_of(model.session.network),
+            loss=name_of(model.session.loss),
+            casting=Precision(model.session.train.precision, device).casting(),
         )
 
 
-def _estimate(session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor) -> StepEstimate:
+def _estimate(model: Model, device: torch.device, inputs: Tensor, targets: Tensor) -> StepEstimate:
     """Time these samples, repeated up to TIMED_SAMPLES. The network has run before: its first pass takes longer."""
-    some = torch.arange(min(share_of(session), TIMED_SAMPLES)) % len(inputs)
+    some = torch.arange(min(share_of(model.session), TIMED_SAMPLES)) % len(inputs)
     with estimated(model.module, len(some)) as estimate:
-        _dry_run(session, model, device, inputs[some], targets[some])
+        _dry_run(model, device, inputs[some], targets[some])
     return estimate
 
 
-def _cost(
-    session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor, workers_here: int
-) -> step_cost.StepCost:
+def _cost(model: Model, device: torch.device, inputs: Tensor, targets: Tensor, workers_here: int) -> step_cost.StepCost:
     """Measure with these samples, repeated."""
 
     def learn(samples: int) -> None:
         some = torch.arange(samples) % len(inputs)
-        _dry_run(session, model, device, inputs[some], targets[some])
+        _dry_run(model, device, inputs[some], targets[some])
 
-    return step_cost.step_cost(model.module, learn, share_of(session), session.train.accumulate, workers_here)
+    share, passes = share_of(model.session), model.session.train.accumulate
+    return step_cost.step_cost(model.module, learn, share, passes, workers_here)
 
 
-def _layers(session: Session, module: nn.Module, inputs: Tensor) -> dict[str, Any] | None:
+def _layers(model: Model, inputs: Tensor) -> dict[str, Any] | None:
     """The layers as `layer_graph` has them; None if it cannot: what is only shown ends no run."""
     try:
-        return layer_graph(module, inputs, Precision(session.train.precision, inputs.device).casting())
+        return layer_graph(model.module, inputs, Precision(model.session.train.precision, inputs.device).casting())
     except Exception:  # code that has run before, and takes hooks or torch's function modes for something else
         return None
 
 
-def _evaluate(session: Session, model: Model, device: torch.device) -> None:
+def _evaluate(model: Model, device: torch.device) -> None:
     """One sample of the validation data, as an evaluation takes it."""
-    inputs, targets = first_samples(session, model.validation, [0])
+    inputs, targets = first_samples(model.session, model.validation, [0])
     try:
         with unchanged(model.module):
             model.flow("try").measure(inputs.to(device), targets.to(device))
@@ -178,7 +175,7 @@ def _evaluate(session: Session, model: Model, device: torch.device) -> None:
     except BadInput:
         raise
     except Exception as error:
-        network = name_of(session.network)
+        network = name_of(model.session.network)
         raise SettingError(
             f"evaluating network {network!r} on a sample of the validation data {raised(error).predicate}"
         ) from error

@@ -9,10 +9,10 @@ from volary.errors import SettingError
 Sizes = int | tuple[int, ...]
 
 
-def spatial(shape: tuple[int, ...], most: int = 3) -> tuple[int, ...]:
-    """The axes behind the channels. Raises SettingError if there are none, or more than `most`."""
-    if not 2 <= len(shape) <= most + 1:
-        raise SettingError(f"takes (channels, ...) with 1 to {most} axes behind the channels")
+def spatial(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes behind the channels. Raises SettingError if there are none, or more than three."""
+    if not 2 <= len(shape) <= 4:
+        raise SettingError("takes (channels, ...) with 1 to 3 axes behind the channels")
     return shape[1:]
 
 

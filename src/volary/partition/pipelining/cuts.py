@@ -12,12 +12,10 @@ from math import inf
 class LayerCost:
     """The costs of a layer, with all samples of a micro-batch.
 
-    seconds: forward and backward. held_bytes: its parameters, gradients, what the optimiser remembers, activations.
-    out_bytes: what it hands to the next one.
+    seconds: forward and backward. out_bytes: what it hands to the next one.
     """
 
     seconds: float
-    held_bytes: int = 0
     out_bytes: int = 0
     trained: bool = True
 
@@ -32,26 +30,20 @@ def stage_seconds(layers: Sequence[LayerCost], start: int, end: int, bytes_per_s
 
 
 def best_cut(
-    layers: Sequence[LayerCost],
-    stages: int,
-    legal: Container[int],
-    *,
-    bytes_per_s: float = inf,
-    memory_bytes: float = inf,
+    layers: Sequence[LayerCost], stages: int, legal: Container[int], *, bytes_per_s: float = inf
 ) -> list[int] | None:
     """The layers with which stages begin, rising, the first 0; None if there is no such cut.
 
     The slowest stage takes as little time as it can, and then the cut is the one with the least sum of squares of
-    times. legal: layers before which the chain may be cut. Each stage trains something, and holds `memory_bytes` at
-    most. By dynamic programming, in len(layers) ** 2 * stages steps (PipeDream's partitioner, SOSP 2019).
+    times. legal: layers before which the chain may be cut. Each stage trains something. By dynamic
+    programming, in len(layers) ** 2 * stages steps (PipeDream's partitioner, SOSP 2019).
     """
     total = len(layers)
 
     @cache
     def cost(start: int, end: int) -> float:
-        fits = sum(layer.held_bytes for layer in layers[start:end]) <= memory_bytes
         trains = any(layer.trained for layer in layers[start:end])
-        return stage_seconds(layers, start, end, bytes_per_s) if fits and trains else inf
+        return stage_seconds(layers, start, end, bytes_per_s) if trains else inf
 
     # of the cheapest way to make so many stages of the first layers: the slowest one, and where the last one begins
     slowest = [[inf] * (total + 1) for _ in range(stages + 1)]

@@ -152,7 +152,7 @@ def _cost(chain: Chain, at: int, operations: int, out_bytes: int, moved_bytes: i
     held_bytes, trained = sum(one.nbytes for one in own), any(one.requires_grad for one in own)
     # of a forward pass; a backward one takes about twice as long, and so do its gradients' sums
     seconds = operations / OPERATIONS_PER_S + (moved_bytes + held_bytes + 1) / MOVED_BYTES_PER_S
-    return LayerCost(3 * seconds, held_bytes + out_bytes, out_bytes, trained)
+    return LayerCost(3 * seconds, out_bytes, trained)
 
 
 def _is_in(name: str, layer: str) -> bool:

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from volary.train.model import Model
 
 
-def remarks_of_length(session: Session, model: Model) -> list[str]:
+def remarks_of_length(model: Model) -> list[str]:
     """Warnings of batches, steps, a warm-up and moments that do not go with the data.
 
     Raises SettingError for more steps than there can be, and for a schedule in epochs that have no length.
     """
+    session = model.session
     feed, warnings = Feed(model.samples, session.data.batch_size, shuffle=False), []
     steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
     if steps > MOST_STEPS:

@@ -70,7 +70,7 @@ def new_model(
     recorder.starting("building the network")
     seed_all(session.train.seed)
     model = build_model(session, device, member.begun_with)
-    tried = try_first(session, model, device, member.place, recorder)
+    tried = try_first(model, device, member.place, recorder)
     return as_trained(model, device), tried
 
 

@@ -82,12 +82,12 @@ def network_of_session(model: Model) -> ServedNetwork:
     whole = weights_of(model.module)
     for name, block in layout.blocks.items():
         layout.tensors[name].detach().copy_(block.taken_from(whole[block.name]))
-    return network_of(model.session, model, layout)
+    return network_of(model, layout)
 
 
-def network_of(session: Session, model: Model, layout: Layout, rates: RateChanges | None = None) -> ServedNetwork:
+def network_of(model: Model, layout: Layout, rates: RateChanges | None = None) -> ServedNetwork:
     """Build what servers keep of a session's network, which `layout` cuts."""
-    rates = rates or RateChanges()
+    session, rates = model.session, rates or RateChanges()
     assert not isinstance(model.samples, Stream)  # open_data refuses it
     clock, updating, vectors = Clock.of(session, model.samples), None, None
     averaging = averaging_of(session, clock)
