@@ -11,6 +11,7 @@ import pytest
 from faults._running import BUSY, VOLARY, last_step, session, state
 from lab.conftest import why_not
 from spark.test_clusters import CONNECT, found, home, variables
+from volary.errors import BadInput
 from volary.lab import Lab
 from volary.run.directory import RunDirectory
 
@@ -62,6 +63,9 @@ def test_a_client_that_executors_do_not_reach_is_refused_with_its_address_and_on
         command = [*VOLARY, "train", session(steps=STEPS), "engine=spark", "strategy.startup_timeout_s=600"]
         command.append(f"engine.master=sc://{addresses[GATEWAY]}:{PORT}")
 
+        many = [*command, "strategy.workers=4"]
+        assert lab.start(CLIENT, many, variables, said).wait(BUSY * 60) == BadInput.exit_code, Path("said").read_text()
+        assert "4 workers take 4 slots for tasks, and the cluster has 3" in Path("said").read_text()
         assert lab.start(CLIENT, command, variables, said).wait(BUSY * 60) == 4, Path("said").read_text()
         where = re.escape(addresses[CLIENT])
         refused = rf"executor on h{CLUSTER} does not reach the run's driver at {where}:\d+: No route to host; "

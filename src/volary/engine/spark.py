@@ -20,6 +20,7 @@ from volary.executors.stage import CONNECT, StageSettings, lacks, scratch
 from volary.run.machine.addresses import address_for_others, address_towards
 
 EXECUTORS = [sys.executable, "-m", "volary.executors"]
+_ANSWER_S = 120.0  # of an application: a session of Spark takes some seconds, and so does its first job
 _LOCAL = re.compile(r"local\[(\d+|\*)(?:,\d+)?\]|local-cluster\[(\d+),(\d+),\d+\]")
 _ELSEWHERE = re.compile(r"(?:spark|sc|k8s)://\S+|yarn")
 ACCEPTED = "spark://host:7077, yarn, k8s://..., local[4], local-cluster[2,1,1024], sc://host:15002"
@@ -84,7 +85,7 @@ class SparkEngine:
     def _answered(self, workers: int) -> str | None:
         """Why an application that runs cannot hold so many."""
         stage = self._stage(0)
-        answer = answer_of([*EXECUTORS, stage.words()])
+        answer = answer_of([*EXECUTORS, stage.words()], _ANSWER_S)
         if answer.returncode:
             return f"Spark does not answer at {stage.master}: {last_line(answer)}"
         return lacks(json.loads(answer.stdout.splitlines()[-1]), workers)

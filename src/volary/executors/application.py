@@ -10,6 +10,8 @@ from typing import Any
 from volary.errors import BadInput
 from volary.executors.stage import GATEWAY, REMOTE
 
+_MANY = 1 << 20  # rows: more than a cluster has cores
+
 
 def attached() -> Any:
     """The session of the program's application. Raises BadInput if this process was started by none.
@@ -27,9 +29,10 @@ def attached() -> Any:
 
 
 def resources(spark: Any, *, connect: bool) -> dict[str, Any]:
-    """The application's version, slots for tasks (None: a Connect server does not say), and whether these change."""
-    slots = None
-    if not connect:
+    """The application's version, slots for tasks (None: they are not known), and whether these change."""
+    if connect:
+        slots = _slots_by_cores(spark)
+    else:
         context = spark.sparkContext._jsc.sc()
         slots = context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile())
     return {
@@ -37,6 +40,17 @@ def resources(spark: Any, *, connect: bool) -> dict[str, Any]:
         "slots": slots,
         "dynamic": spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true",
     }
+
+
+def _slots_by_cores(spark: Any) -> int | None:
+    """The slots that a Connect server has, by the cores over which it spreads rows; None if settings say how many."""
+    if any(
+        spark.conf.get(name, None) for name in ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")
+    ):
+        return None
+    number = import_module("pyspark.sql.functions").spark_partition_id().alias("number")
+    (last,) = spark.range(_MANY).select(number).agg({"number": "max"}).collect()
+    return (int(last[0]) + 1) // int(spark.conf.get("spark.task.cpus", "1"))
 
 
 def _of_gateway(sql: Any) -> Any:

@@ -68,7 +68,7 @@ def lacks(has: Mapping[str, Any], workers: int) -> str | None:
         return f"the cluster has Spark {version}, whose mapInArrow knows no barrier; accepted: 3.5 or newer"
     if has["dynamic"]:
         return _DYNAMIC
-    slots = has["slots"]  # None: a Connect server does not say
+    slots = has["slots"]  # None: not known
     if slots is not None and slots < workers:
         return f"{workers} workers take {workers} slots for tasks, and the cluster has {slots}"
     return None

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 ANSWER_S = 30.0  # of a controller that is busy
 
 
-def answer_of(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def answer_of(command: Sequence[str], at_most_s: float = ANSWER_S) -> subprocess.CompletedProcess[str]:
     """Run a command; return what it printed and its status: the reason and 1 if it cannot be run or does not end."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=at_most_s, check=False)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no answer within {at_most_s:g} s")
     except (OSError, subprocess.SubprocessError) as error:
         return subprocess.CompletedProcess(command, 1, "", str(error))
 
