@@ -74,12 +74,12 @@ def test_each_format_has_the_probabilities_of_all_classes_by_their_names(kinds, 
 
 
 @pytest.mark.slow  # tests/train/predicting has shares of rows
-def test_three_workers_write_seven_rows_once_each_and_in_order(kinds, volary):
-    for workers in (1, 3):
-        words = ("--workers", workers, "--batch-size", 1, "--top", 2, "--json")
+def test_three_workers_write_seven_rows_once_each_and_in_order_whoever_starts_them(kinds, volary):
+    for workers, engine in ((1, "local"), (3, "local"), (2, "torchrun")):
+        words = ("--workers", workers, "--engine", engine, "--batch-size", 1, "--top", 2, "--json")
         said = json.loads(volary("predict", "kinds", "new.csv", "--output", f"{workers}.csv", *words).out)
         assert (said["rows"], said["unreadable"], said["batch_size"]) == (7, 0, 1)
-    assert Path("3.csv").read_text() == Path("1.csv").read_text()
+    assert Path("3.csv").read_text() == Path("2.csv").read_text() == Path("1.csv").read_text()
     assert Path("1.csv").read_text().splitlines()[0] == "input,class_1,probability_1,class_2,probability_2"
     assert not [path for path in Path().glob(".*") if "predict" in path.name]
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
+from rich.console import Console
 
 from page._made import layers, slow_run
 from volary.cli.command.main import run
 from volary.monitor.compute import ComputeRate, compute_rate
 from volary.monitor.digest import Follower
+from volary.monitor.terminal.live import drawing
+from volary.page.questions.facts import facts
 from volary.train.update.precision import Precision
 
 
@@ -22,7 +27,7 @@ def test_a_step_is_three_forwards_of_each_sample_and_the_share_is_of_all_workers
     assert str(ComputeRate(1234.0, None)) == "1.23 kFLOP/s"
 
 
-def test_show_says_it(capsys):
+def test_show_the_live_console_and_the_page_say_it(capsys):
     directory = slow_run()
     follower = Follower(directory)
     digest = follower.look()
@@ -32,6 +37,11 @@ def test_show_says_it(capsys):
     assert run(["show", "slow-1"]) == 0
     said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("speed"))
     assert said.removeprefix("speed").strip() == f"{digest.window.samples_per_s:.4g} samples/s, {digest.compute}"
+    assert facts(directory)["computes"] == str(digest.compute)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(drawing(digest, console))
+    line = next(line for line in console.export_text().splitlines() if "samples/s" in line)
+    assert str(digest.compute) in line
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
