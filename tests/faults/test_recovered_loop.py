@@ -39,13 +39,13 @@ def data():
     return TensorDataset(torch.randn(256, 16, generator=draws).double(), torch.randint(4, (256,), generator=draws))
 
 
-def train(worker, deaths=(), pace_s=0.0, passes=1, saves=False, looks=False, early=()):
+def train(worker, deaths=(), pace_s=0.0, passes=1, calls=1, saves=False, looks=False, early=()):
     torch.manual_seed(1)
     layers = [torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)]
     model = torch.nn.Sequential(*layers).double()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
-    model, optimizer = worker.distribute(model, optimizer, passes=passes)
+    model, optimizer = worker.distribute(model, optimizer, passes=passes * calls)
     average = worker.average(model, 0.9)
     worker.restore(model=model, optimizer=optimizer, schedule=schedule, average=average)
     feed, began_as = worker.feed(data(), batch_size=33), worker.rank
@@ -73,8 +73,11 @@ def train(worker, deaths=(), pace_s=0.0, passes=1, saves=False, looks=False, ear
                 passed = 0
             time.sleep(pace_s)
             dies("forward")
-            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
-            (loss / passes).backward()
+            for number in range(calls):
+                if number:
+                    dies("between")
+                loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+                (loss / passes / calls).backward()
             if looks:
                 model[0].weight.grad.norm()
             iterations, passed = iterations + 1, passed + 1
@@ -219,6 +222,16 @@ def test_a_step_that_had_begun_before_what_is_left_out_is_made_of_what_had_agree
         assert run.ended().status == 0, run.text()
         assert sorted(one.rank for one in events(run.directory, "lost")) == sorted(rank for rank, *_ in deaths)
         assert_as_alone(run, expected, left=4 - len(deaths), passes=passes)
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("deaths", [[[1, 10, "between"]], [[0, 9, "between"], [2, 20, "between"]]])
+def test_a_batch_with_several_calls_of_backward_is_made_again_from_the_first(deaths):
+    expected = alone(calls=3)
+    with started(4, {"calls": 3, "deaths": deaths}) as run:
+        assert run.ended().status == 0, run.text()
+        assert_as_alone(run, expected, left=4 - len(deaths))
+        assert values(run)[0]["iterations"] == expected["iterations"] + len(deaths)
 
 
 @pytest.mark.slow  # trains for seconds
