@@ -139,7 +139,7 @@ def _columns(frame: Any, names: Sequence[str], shapes: Shapes | None) -> dict[st
         raise BadInput("the frame is empty; accepted: one with rows")
     found = {}
     for name in names:
-        values = torch.from_numpy(values_of(first.column(name).combine_chunks(), name))
+        values = torch.from_numpy(values_of(first.column(name).combine_chunks(), name).copy())  # to be writable
         shape = tuple(given.get(name, values.shape[1:])) if name in unknown else ()
         found[name] = TensorColumn(values.dtype, shape)
     return found
