@@ -120,7 +120,10 @@ class ReplicatedLoop:
             model.regroup(group, leaves_out=leaves_out)
 
     def state(self) -> dict[str, Any]:
-        saved = 0 if self._saver is None else self._saver.saved
+        saved = 0
+        if self._saver is not None:
+            self._saver.settle()  # over connections that are about to end
+            saved = self._saver.saved
         with self.consensus("feed") if self._replicas_differ else nullcontext():
             state = {**self.checkpoints.state(), "batches": self._share.batches, "saved": saved}
             return deepcopy(state) if self._replicas_differ else state
@@ -220,9 +223,9 @@ class ReplicatedLoop:
         return self._mesh.samples(self._group.rank)  # type: ignore[no-any-return]
 
     def peers(self, called: str) -> Group:
-        self._members.require_joined()
         if called != "feed":
             self._members.require_others(f"worker.{called}")
+        self._members.require_joined()
         if called == "channel":
             refuse_with_recovery(self._members, "worker.channel, which are connections to all workers")
         if self._for_calls is None:
