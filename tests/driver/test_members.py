@@ -124,13 +124,13 @@ def test_no_more_join_than_the_session_can_be_trained_with():
     assert why_not_more(directory, 2, 3).startswith("2 workers train, and with 5 ")
 
 
-def test_a_loop_of_one_s_own_is_joined_as_a_session_is():
-    local = "strategy: {workers: 2, recover: memory, consistency: {name: local, period: 4, fragments: FRAGMENTS}}\n"
-    for name, fragments in (("one", "1"), ("two", "2")):
-        text = "function: own.py:train\n" + local.replace("FRAGMENTS", fragments)
-        directory = RunDirectory.create(Path("runs"), name, "x", text)
-        why = "" if fragments == "1" else "consistency.fragments is 2, which are exchanged in turn"
-        assert why_not_more(directory, 2, 1).startswith(why) and bool(why_not_more(directory, 2, 1)) == bool(why)
+def test_no_more_join_a_loop_of_one_s_own_than_it_could_be_begun_with():
+    text = "function: own.py:train\nstrategy: {workers: 2, recover: memory, partition: {name: data}, memory: null}\n"
+    directory = RunDirectory.create(Path("runs"), "it", "x", text)
+    assert why_not_more(directory, 2, 1) == ""
+    wrong = text.replace("memory: null", "consistency: {name: local, quorum: 2}")
+    directory = RunDirectory.create(Path("runs"), "other", "x", wrong)
+    assert why_not_more(directory, 2, 1).startswith("2 workers train, and with 3 ")
 
 
 TROUBLES = ["stops", "is cut off", "loses its connection"]

@@ -186,7 +186,15 @@ def test_a_loop_that_a_worker_joined_equals_one_that_was_resumed_with_it(more):
 
 
 @pytest.mark.slow  # trains for seconds
-@pytest.mark.parametrize("model", [{"name": "elastic", "period": 3}, {"name": "gossip", "period": 2}], ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"name": "elastic", "period": 3},
+        {"name": "gossip", "period": 2},
+        {"name": "local", "period": 4, "fragments": 2, "outer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}},
+    ],
+    ids=str,
+)
 def test_a_worker_joins_loops_whose_parameters_differ_between_two_rounds(model):
     with started({"until": 3, "averages": False}, consistency=model) as run:
         run.wait_for_step(3)

@@ -107,7 +107,10 @@ def assert_whole(run, last):
 
 
 @pytest.mark.slow  # trains for seconds
-@pytest.mark.parametrize("model", [LOCAL, "{name: elastic, period: 3}", "{name: gossip, period: 2}"])
+@pytest.mark.parametrize(
+    "model",
+    [LOCAL, "{name: elastic, period: 3}", "{name: gossip, period: 2}", "{name: local, period: 6, fragments: 3}"],
+)
 def test_with_steps_of_their_own_workers_leave_and_join_between_two_rounds(launch, model):
     run = launch("train", session(workers=3, pace_s=0.01, consistency=model), MEMORY)
     run.wait_for_step(20)
@@ -118,18 +121,6 @@ def test_with_steps_of_their_own_workers_leave_and_join_between_two_rounds(launc
         assert joining.ended().status == 0
     assert [data["workers"] for _, data in recovered(run)] == [2, 3]
     assert_each_sample_once(run, lost={0: left})
-
-
-@pytest.mark.slow  # trains for seconds
-def test_with_fragments_a_worker_leaves_and_none_joins(launch):
-    run = launch("train", session(workers=3, pace_s=0.01, consistency="{name: local, period: 4, fragments: 2}"), MEMORY)
-    run.wait_for_step(20)
-    left = leaves(run, 1)
-    with running(*VOLARY, "join", "it") as joining:
-        said = joining.ended()
-    assert said.status == 2 and "consistency.fragments is 2, which are exchanged in turn" in said.err
-    stopped(run, last_step(run.directory))
-    assert_each_sample_once(run, lost={1: left})
 
 
 @pytest.mark.slow  # trains for seconds

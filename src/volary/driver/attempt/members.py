@@ -107,9 +107,7 @@ def too_many(now: int, workers: int, between: WorkerRange | None) -> str:
 def why_not_more(directory: RunDirectory, now: int, workers: int) -> str:
     """A sentence why the run's session cannot be trained with so many workers more; empty if it can."""
     try:
-        task = task_of(directory, [f"strategy.workers={now + workers}"])
+        task_of(directory, [f"strategy.workers={now + workers}"])
     except VolaryError as error:
         return f"{now} workers train, and with {now + workers} {error}"
-    if (fragments := task.strategy.consistency.fragments) > 1:
-        return f"consistency.fragments is {fragments}, which are exchanged in turn, and a joiner does not know how far"
     return ""

@@ -21,6 +21,7 @@ from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.stateful import CheckpointParts
 from volary.train.state.weights import WEIGHTS, weights_content, weights_of
+from volary.train.strategies.averaging.rank_parameters import turn_of
 from volary.train.strategies.strategy_state import STRATEGY, StrategyState, renamed
 
 if TYPE_CHECKING:
@@ -127,16 +128,22 @@ class LoopCheckpoints:
         self._strategies.append(state)
         return state
 
-    def state(self) -> dict[str, Any]:
-        """The state of the loop for a worker that joins, as a checkpoint would have it: tensors are not copied."""
+    def state(self, replicas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The state of the loop for a worker that joins, as a checkpoint would have it: tensors are not copied.
+
+        replicas: what this worker alone has of its models, of which the other one gets whose turn is next.
+        """
         strategies = [{**one.state(), "outer": one.outer.state()} for one in self._strategies]
         named = {name: {"state": value.state_dict()} for name, value in self._expected.items()}
-        return {"step": self._recorder.step, "named": named, STRATEGY: strategies, "place": self._here()}
+        turns = [turn_of(one.get(PARAMETERS, {}), 0) for one in replicas]
+        step = self._recorder.step
+        return {"step": step, "named": named, STRATEGY: strategies, "place": self._here(), "turns": turns}
 
-    def take_over(self, state: Mapping[str, Any]) -> None:
-        """Go on from the state of another worker, as if it were a checkpoint of this run."""
+    def take_over(self, state: Mapping[str, Any], workers: int) -> None:
+        """Go on from the state of another worker, as if it were a checkpoint of this run. workers: from now on."""
         manifest = Manifest(state["step"], 0, {})
-        mine = {"own": {}, "generators": None, **state["place"]}
+        replicas = [{PARAMETERS: {**turn, "workers": workers}} if turn else {} for turn in state["turns"]]
+        mine = {"own": {}, "generators": None, PARAMETERS: replicas, **state["place"]}
         self._saved = LoopState(manifest, Path(), state["named"], state[STRATEGY], mine, [])
         self._recorder.go_on_from(manifest.step)
         self._share.seen = mine["seen"]

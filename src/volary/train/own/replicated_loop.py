@@ -125,11 +125,12 @@ class ReplicatedLoop:
             self._saver.settle()  # over connections that are about to end
             saved = self._saver.saved
         with self.consensus("feed") if self._replicas_differ else nullcontext():
-            state = {**self.checkpoints.state(), "batches": self._share.batches, "saved": saved}
+            own = [model.rank_state() for model in self._models]
+            state = {**self.checkpoints.state(own), "batches": self._share.batches, "saved": saved}
             return deepcopy(state) if self._replicas_differ else state
 
-    def take_over(self, state: Mapping[str, Any]) -> None:
-        self.checkpoints.take_over(state)
+    def take_over(self, state: Mapping[str, Any], workers: int) -> None:
+        self.checkpoints.take_over(state, workers)
         self._share.batches = state["batches"]
         self._saver = self._saver_of(self._drafts, state["saved"])
         for model in self._models:

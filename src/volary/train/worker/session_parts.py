@@ -39,6 +39,7 @@ from volary.train.state.weights import (
     weights_file,
     weights_of,
 )
+from volary.train.strategies.averaging.rank_parameters import turn_of
 from volary.train.strategies.strategy_state import renamed
 
 if TYPE_CHECKING:
@@ -140,12 +141,15 @@ class SessionParts:
             del parts["update"]
         bulletin = self._saver.bulletin
         if self._holdings.leads:
-            posted = {"step": kept.step, "due": kept.due, "begun": kept.begun, "saved": kept.saved}
+            turn = turn_of(kept.own_at(kept.step).get(PARAMETERS, {}), self._saver.size)
+            posted = {"step": kept.step, "due": kept.due, "begun": kept.begun, "saved": kept.saved, "turn": turn}
             bulletin.post("goes on", posted)
         posted_by_first = bulletin.read("goes on", LEADER)
         own = kept.own_at(posted_by_first["step"])
         if PARAMETERS in own:  # it is the same worker, however many there are now
             own[PARAMETERS]["workers"] = self._saver.size
+        elif posted_by_first["turn"]:
+            own[PARAMETERS] = posted_by_first["turn"]
         self._spread(parts, kept.alike if self._holdings.leads else None)
         self.late = replace(self.late, shares=False)  # rank 0 has all parameters
         self._restore_own([own, *({RESIDUALS: state} for state in kept.inherited.values())], own)

@@ -71,8 +71,8 @@ class Regrouped(Protocol):
         """The state of the loop for workers that join: plain values and tensors. A collective call."""
         ...
 
-    def take_over(self, state: Mapping[str, Any]) -> None:
-        """Begin with the state of others, before the first group with them."""
+    def take_over(self, state: Mapping[str, Any], workers: int) -> None:
+        """Begin with the state of others, before the first group with them, of so many workers."""
         ...
 
 
@@ -350,7 +350,7 @@ class LoopMembers:
             state = taken_over(group)
             self._ended = newest
             self.rounds.go_on_from(state["rounds"])
-            self.loop.take_over(state)
+            self.loop.take_over(state, group.size)
         elif new and group.leads:
             hand_over({**self._handed, "rounds": self.rounds.closed}, group, new)
         self.equal, self.welcomed = not new, self.welcomed + bool(new)

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def turn_of(state: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    """The state of a worker that joins one with this `state`: whose turn is next, and no values of its own.
+
+    workers: in the group that both are in then. Empty if all parameters travel at once.
+    """
+    turn = {name: state[name] for name in ("next", "due", "given") if name in state}
+    return {**turn, "workers": workers, "values": {}} if turn else {}
+
+
 class RankParameters:
     """The values, by name, that this worker's parameters get back: while the network has others, or from a checkpoint.
 
