@@ -165,6 +165,13 @@ def test_a_run_without_its_session_says_that_it_is_to_be_put_there(words, volary
     assert (said.status, said.err) == (2, sentence)
 
 
+def test_export_writes_no_weights_into_a_file_whose_ending_means_something_else(volary):
+    whole_run("a")
+    said = volary("export", "a", "-o", "it.onxx")
+    sentence = "--output is it.onxx; accepted: a file that ends in .safetensors, .pt2 or .onnx\n"
+    assert (said.status, said.err) == (2, sentence)
+
+
 def test_export_overwrites_nothing(volary):
     whole_run()
     assert volary("export", "lenet-digits-1").status == 0

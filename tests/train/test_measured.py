@@ -34,6 +34,8 @@ def test_a_metric_or_setting_that_is_unknown_is_refused(name: str, settings: dic
         ("f1", SCORES, CLASSES[:5], r"outputs \(6, 3\) and targets \(5,\) of torch.int64; accepted: scores"),
         ("f1", SCORES, CLASSES.float(), r"targets \(6,\) of torch.float32; accepted: scores \(n, classes\)"),
         ("r2", SCORES, CLASSES, "accepted: values of one shape"),
+        ("f1", SCORES, CLASSES + 1, "f1 was given the target 3 and 3 scores; accepted: 0 to 2, or -100 for one that"),
+        ("f1", [SCORES], [CLASSES - 1], "f1 was given the target -1 and 3 scores; accepted: 0 to 2"),
         ("f1", [SCORES], [], "1 outputs and 0 targets; accepted: as many"),
     ],
 )

@@ -44,9 +44,8 @@ def export(
     if caffe:
         _export_to_caffe(run, which, output, as_json, average=average)
         return
+    _refuse_ending(output, average=average)
     if output is not None and output.suffix in GRAPHS:
-        if average:
-            raise BadInput(f"--output is {output}; accepted with --average: a file of weights, as .safetensors")
         _export_graph(run, which, output, as_json)
         return
 
@@ -87,6 +86,15 @@ def export(
         say_json({"run": str(run.path), "step": manifest.step, "file": str(file.absolute()), "bytes": len(weights)})
         return
     say(f"wrote {file}: the {'averages' if average else 'weights'} of step {manifest.step}, {size(len(weights))}")
+
+
+def _refuse_ending(output: Path | None, *, average: bool) -> None:
+    """Raise BadInput for an ending that means something else, or that of a graph, which has no average."""
+    suffix = "" if output is None else output.suffix
+    if suffix not in ("", ".safetensors", *GRAPHS):
+        raise BadInput(f"--output is {output}; accepted: a file that ends in .safetensors, {' or '.join(GRAPHS)}")
+    if average and suffix in GRAPHS:
+        raise BadInput(f"--output is {output}; accepted with --average: a file of weights, as .safetensors")
 
 
 def _export_to_caffe(

@@ -60,7 +60,7 @@ def pairs(metric: Metric, outputs: Tensors, targets: Tensors) -> list[tuple[Tens
     """Outputs and targets as `Metric.sums` takes them.
 
     Scores (n, classes) with targets (n,), and of sequences (n, time, classes) or (n, classes, time) with (n, time);
-    values and targets of one shape (n, ...). Raises BadInput for others.
+    values and targets of one shape (n, ...). Raises BadInput for others, and for targets that are none of the classes.
     """
     given = [[one] if isinstance(one, Tensor) else list(one) for one in (outputs, targets)]
     if len(given[0]) != len(given[1]):
@@ -82,6 +82,17 @@ def pairs(metric: Metric, outputs: Tensors, targets: Tensors) -> list[tuple[Tens
                 f"worker.metric: {metric.name} was given outputs {tuple(output.shape)} and targets "
                 f"{tuple(target.shape)} of {target.dtype}; accepted: {accepted}"
             )
+        if metric.outputs != "values":
+            _refuse_other_classes(metric, target, scores.shape[-1])
         flat = (scores, target.float()) if metric.outputs == "values" else (scores.flatten(0, -2), target.flatten())
         found.append((flat[0].float(), flat[1]))
     return found
+
+
+def _refuse_other_classes(metric: Metric, target: Tensor, classes: int) -> None:
+    other = target[((target < 0) | (target >= classes)) & (target != IGNORED)]
+    if len(other):
+        raise BadInput(
+            f"worker.metric: {metric.name} was given the target {int(other[0])} and {classes} scores; accepted: 0 to "
+            f"{classes - 1}, or {IGNORED} for one that counts for nothing"
+        )
