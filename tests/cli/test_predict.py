@@ -111,6 +111,7 @@ def test_a_run_predicts_where_its_data_is_not_there_and_with_other_settings(kind
         (["no.csv", "-o", "a.csv"], "no.csv: there is no such file or folder"),
         (["new.csv", "-o", "a.csv", "--layer", "fc9"], "layer: unknown name 'fc9'"),
         (["new.csv", "-o", "a.npy", "--top", "2"], "--top: a .npy file has the values alone"),
+        (["new.csv", "-o", "a.csv", "--workers", "2", "--engine", "locl"], "unknown name 'locl'; did you mean 'local'"),
         (["new.csv", "-o", "a.csv", "--workers", "0"], "workers is 0; accepted: a whole number, 1 or more"),
         (["new.csv", "-o", "a.csv", "--top", "4"], "top is 4; accepted: 0 to 3, as there are so many classes"),
         (["new.csv", "t.csv", "-o", "a.csv"], "t.csv: accepted: one INPUT, then settings; several files are read from"),

@@ -198,7 +198,11 @@ HANDFUL = (
 
 
 def made(feature: Feature, strategy: str, steps: int = STEPS) -> Session:
-    settings = {**train(), **feature.settings, "strategy": {"workers": 2, **STRATEGIES[strategy]}}
+    return session_of(feature, {"workers": 2, **STRATEGIES[strategy]}, steps)
+
+
+def session_of(feature: Feature, strategy: dict[str, Any], steps: int = STEPS) -> Session:
+    settings = {**train(), **feature.settings, "strategy": strategy}
     settings["train"] = {**settings["train"], "steps": steps}
     if feature.symbols:
         text = {"name": "text", "path": __file__, "length": 8}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from PIL import Image
 
 import volary
 from train import _own_loops
-from train._training import session
-from train.test_feature_matrix import FEATURES, STEPS, Feature
+from train._user_networks import Dropping
+from train.test_feature_matrix import FEATURES, FILE, REFUSED, Feature, session_of
 from volary.api import train
 from volary.cli.command.main import run
 from volary.codec import ROOM as CODECS
@@ -35,12 +36,12 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    torch.save(Dropping().state_dict(), FILE)
 
 
 def featured(feature: Feature, strategy: dict[str, Any]) -> volary.Session:
-    settings = {"train": {"steps": STEPS}, **feature.settings, "strategy": {"workers": 1, **strategy}}
-    settings["train"] = {**settings["train"], "device": DEVICE}
-    return session(feature.network, source={"name": "small_images"}, batch_size=12, **settings)
+    one = session_of(feature, {"workers": 1, **strategy})
+    return replace(one, train=replace(one.train, device=DEVICE))
 
 
 def plain(device: str = DEVICE, **settings: Any) -> volary.Session:
@@ -75,7 +76,12 @@ def test_each_feature_trains(name):
     trained(featured(FEATURES[name], {}))
 
 
-@pytest.mark.parametrize("name", sorted(set(FEATURES) - {"thawed"}))
+def serves(name: str) -> bool:
+    """Whether servers take it, and it does not thaw a layer."""
+    return name not in REFUSED["servers, bsp"] and "freeze" not in FEATURES[name].settings.get("train", {})
+
+
+@pytest.mark.parametrize("name", [name for name in FEATURES if serves(name)])
 def test_each_feature_trains_over_servers(name):
     trained(featured(FEATURES[name], SERVERS))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,8 +104,13 @@ def predict(
         return predict_here(request, output, settings.top)
     folder = Path(tempfile.gettempdir()) if output is None else output.absolute().parent
     parts = Path(tempfile.mkdtemp(prefix=".volary-predict-", dir=folder))
-    found = _by_workers(request, settings, parts, output)
-    shutil.rmtree(parts)  # not before: a worker that failed has its log there
+    try:
+        found = _by_workers(request, settings, parts, output)
+    except BaseException:
+        with suppress(OSError):
+            parts.rmdir()  # unless a worker that failed has its log there
+        raise
+    shutil.rmtree(parts)
     return found
 
 
