@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import sys
 import time
@@ -25,6 +26,7 @@ from volary.train.worker.connect import alone as group_of_one
 
 PROGRAM = """\
 import os
+import shutil
 import signal
 import time
 import torch
@@ -295,3 +297,29 @@ def test_a_joiner_that_is_killed_at_any_moment_of_its_join_is_done_without(seed)
         Path("go").touch()
         assert run.ended().status == 0, run.text()
         assert_as_alone(run, 2)
+
+
+@pytest.mark.slow  # imports torch in four processes
+def test_who_is_invited_joins_a_loop_of_one_to_three_workers_and_more_are_not_let_in():
+    with started({"until": 3}, workers=3, between="1..3") as run:
+        run.wait_for_step(3)
+        begun = len(learners(run))
+        with running(*JOIN, "--workers", "3") as refused:
+            said = refused.ended()
+        assert said.status == 2 and "and strategy.workers is 1..3" in said.err
+        with running(*VOLARY, "invite", "it", "--for", "5min") as inviting:
+            line = inviting.ended().out.split()[2]
+        Path("elsewhere").mkdir()
+        shutil.copy("own.py", "elsewhere")
+        with running(*VOLARY, "join", line, cwd="elsewhere") as joining:
+            run.wait_until(lambda: learnt(run, begun))
+            assert run.ended().status == 0, run.text()
+            assert joining.ended().status == 0, joining.text()
+        assert [data["workers"] for data in recovered(run)] == [begun + 1]
+        assert_each_sample_once(run)
+
+
+def learners(run: Any) -> set[int]:
+    """The ranks that have learnt from anything."""
+    with RunReader(run.directory) as reader:
+        return {row.rank for row in reader.steps()}
