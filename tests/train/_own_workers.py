@@ -17,4 +17,5 @@ from volary.train.state.drafts import Drafts
 def worker_in(script: Script, group: Group, recorder: Recorder, pulse: Any, drafts: Drafts | None = None) -> Worker:
     """One that has all parameters, as all workers of `group` have."""
     device = torch.device("cpu")
-    return Worker(ReplicatedLoop(script, group, recorder, pulse, device, drafts), script, recorder, device, group.rank)
+    loop = ReplicatedLoop(script, group, recorder, pulse, device, None if drafts is None else lambda _: drafts)
+    return Worker(loop, script, recorder, device, group.rank)
