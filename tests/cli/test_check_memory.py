@@ -9,15 +9,14 @@ import pytest
 from cli._fitting import warnings_in
 from volary.engine import local
 from volary.run.machine import memory
-from volary.train import trial
-from volary.train.trying import worker_memory
+from volary.train.trying import fitting_memory, worker_memory
 
 
 def test_more_workers_than_memory_holds_are_refused_before_torch_and_what_is_tight_is_a_warning(check, monkeypatch):
     available = 1 << 30
     monkeypatch.setattr(local, "forks", lambda _: True)
     monkeypatch.setattr(local, "available_bytes", lambda: available)
-    monkeypatch.setattr(trial, "available_bytes", lambda: available)
+    monkeypatch.setattr(fitting_memory, "available_bytes", lambda: available)
     monkeypatch.setattr(local, "cores_here", lambda: list(range(64)))
     said = check("strategy.workers=64", "data.batch_size=64")
     assert said.status == 2
@@ -50,12 +49,12 @@ def test_a_network_that_memory_does_not_hold_is_refused_by_what_training_would_t
     needed = memory.IMPORTED_BYTES + 2 * (copies * 4 * 21 + own)
     words = ["strategy.workers=2", f"optimizer={optimizer}", f"strategy.codec={codec}"]
     monkeypatch.setattr(local, "available_bytes", lambda: None)
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
+    monkeypatch.setattr(fitting_memory, "available_bytes", lambda: int(needed / 1.25) - 1)
     refused = check(*words)
     assert refused.status == 2
     assert "; accepted: fewer workers" in refused.err
     assert re.search(r"2 workers take about 0\.[23] GiB of memory, and 0\.[23] GiB are available", refused.err)
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
+    monkeypatch.setattr(fitting_memory, "available_bytes", lambda: int(needed / 1.25) + 1)
     assert check(*words).status == 0
 
 
@@ -63,9 +62,9 @@ def test_workers_that_keep_shares_take_less_by_what_the_optimiser_keeps_of_the_o
     needed = memory.IMPORTED_BYTES + 2 * (2 * 4 * 21 + memory.WORKER_BYTES + 2 * 4 * 10)  # a share has 10 of 21 values
     words = ["strategy.workers=2", "optimizer=adam", "strategy.partition=sharded"]
     monkeypatch.setattr(local, "available_bytes", lambda: None)
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
+    monkeypatch.setattr(fitting_memory, "available_bytes", lambda: int(needed / 1.25) - 1)
     assert check(*words).status == 2
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
+    monkeypatch.setattr(fitting_memory, "available_bytes", lambda: int(needed / 1.25) + 1)
     assert check(*words).status == 0
 
 
@@ -77,9 +76,9 @@ def test_copies_of_shares_count_and_what_is_sent_for_them_in_each_step_is_said(c
     own = 2 * 4 * 21 + memory.WORKER_BYTES + 2 * 4 * 10
     needed = memory.IMPORTED_BYTES + 2 * (own + 4 * 3 * 4 * 10)
     monkeypatch.setattr(local, "available_bytes", lambda: None)
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
+    monkeypatch.setattr(fitting_memory, "available_bytes", lambda: int(needed / 1.25) - 1)
     assert check(*words).status == 2
-    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
+    monkeypatch.setattr(fitting_memory, "available_bytes", lambda: int(needed / 1.25) + 1)
     assert check(*words).status == 0
 
 
@@ -98,8 +97,8 @@ def test_memory_and_time_of_a_step_are_told_beforehand_and_what_helps_where_acti
 
 
 def test_a_network_whose_gradients_memory_does_not_hold_is_not_tried_and_that_is_said(check, monkeypatch):
-    monkeypatch.setattr(trial, "judge", lambda *_: None)
-    monkeypatch.setattr(trial, "available_bytes", lambda: 100)
+    monkeypatch.setattr(fitting_memory, "judge", lambda *_: None)
+    monkeypatch.setattr(fitting_memory, "available_bytes", lambda: 100)
     said = check("network=nets.py:Raising")
     assert said.status == 0
     assert warnings_in(said)[0].startswith("the network was not tried on samples: its gradients take")

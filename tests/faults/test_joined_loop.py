@@ -225,6 +225,7 @@ def assert_told(joined, step, workers, **more):
                 assert all(torch.equal(value, other[kind][name]) for name, value in one[kind].items())
 
 
+@pytest.mark.slow  # the other quick test has a worker join
 def test_a_spare_takes_the_place_of_a_lost_worker_between_two_steps():
     with started({"dies": [[0, 20]], "until": 2}, spares=1) as run:
         assert run.ended().status == 0, run.text()

@@ -63,7 +63,8 @@ def test_factors_equal_one_device_and_a_run_resumes_with_the_ways_that_were_chos
         "out.weight": "exact", "out.bias": "exact",
     }  # fmt: skip
     assert resumed.events("ways") == [], "what was chosen is in the checkpoint"
-    assert mean(sent(whole)[-6:]) < 0.6 * mean(sent(whole)[:3])
+    before = sum(sent(whole)[:4]) - median(sent(whole))  # of three steps: a step's may leave with the next one
+    assert mean(sent(whole)[-6:]) < 0.6 * before / 3
     alone = quickly(0, 1, one, str(tmp_path / "alone"))
     torch.testing.assert_close(whole.parameters, alone.parameters, rtol=0, atol=ROUNDING)
 
