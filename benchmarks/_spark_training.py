@@ -47,6 +47,19 @@ def theirs() -> float:
     return ended_s
 
 
+def theirs_on_frame(rows: int) -> None:
+    """An epoch over as many rows of this task's partition, in batches of 512, as `TorchDistributor` hands them over."""
+    distributor: Any = import_module("pyspark.ml.torch.distributor")
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(784, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+    for images, classes in distributor._get_spark_partition_data_loader(rows, 512):
+        optimizer.zero_grad()
+        cross_entropy(model(images), classes.long()).backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+
 def counted(batches: Iterator[Any]) -> Iterator[Any]:
     """A job of `mapInArrow` alone: it takes the bytes of rows."""
     arrow: Any = import_module("pyarrow")

@@ -7,10 +7,12 @@ One application, `local-cluster[2,1,1024]`, in which both sides take turns; need
 train-start: from the call of `volary.spark.launch` until the first step of two workers, against `TorchDistributor`.
 feed-bytes, feed-floats: rows of 784 values into the first epoch of a training, from when they are asked for: until all
 are held for the workers, and for how long training waited for rows then; against a job of `mapInArrow` that only takes
-the rows' bytes. score-...: classes of images by `VolaryModel`, against `predict_batch_udf` with the quickest of three
-sizes of batches. features-...: the same of the outputs of two layers. reduce-blocks: the sum of arrays of 784 values,
-against a pandas UDF. in-band: a step of a network with 10 MB of parameters by `strategy.partition: spark`, against the
-quickest of three plain sketches (sums by the driver, a shuffle, a tree), and a sum of as much by gloo beside them.
+the rows' bytes. epoch-floats: the whole call that trains one epoch of such rows, against `TorchDistributor` with its
+own way from a DataFrame. score-...: classes of images by `VolaryModel`, against `predict_batch_udf` with the quickest
+of three sizes of batches. features-...: the same of the outputs of two layers. reduce-blocks: the sum of arrays of 784
+values, against a pandas UDF. in-band: a step of a network with 10 MB of parameters by `strategy.partition: spark`,
+against the quickest of three plain sketches (sums by the driver, a shuffle, a tree), and a sum of as much by gloo
+beside them.
 --quick: one pair after one that does not count, and a tenth of the rows; else five pairs.
 """
 
@@ -69,6 +71,7 @@ def main() -> None:
     """Run the rows that are asked for."""
     cases: dict[str, Callable[[Any, Options], Row]] = {"train-start": _train_start}
     cases |= {f"feed-{kind}": partial(_feed, kind) for kind in ("bytes", "floats")}
+    cases |= {"epoch-floats": _epoch}
     cases |= {f"score-{name}": partial(_score, name, ()) for name in IMAGES}
     cases |= {f"features-{name}": partial(_score, name, images.layers) for name, images in IMAGES.items()}
     cases |= {"reduce-blocks": _reduce_blocks, "in-band": _in_band}
@@ -126,15 +129,19 @@ def _train_start(spark: Any, options: Options) -> Row:
     return _row("train-start", (ours, theirs), how, options)
 
 
-def _feed(kind: str, spark: Any, options: Options) -> Row:
+def _frame(kind: str, spark: Any, rows: int) -> Any:
+    """Rows of 784 values, each an image, and a label."""
     arrow: Any = import_module("pyarrow")
-    rows = ROWS // 10 if options.quick else ROWS
     values = np.random.default_rng(1).integers(0, 256, (rows, VALUES), dtype=np.uint8)
     images = [one.tobytes() for one in values] if kind == "bytes" else list((values / 255).astype(np.float32))
     labels = arrow.array(np.arange(rows) % 10, arrow.int32())
     _parquet({"image": arrow.array(images), "label": labels}, kind)
-    df = spark.read.parquet(str(Path(kind).absolute()))
-    shape = (1, 28, 28) if kind == "bytes" else ()
+    return spark.read.parquet(str(Path(kind).absolute()))
+
+
+def _feed(kind: str, spark: Any, options: Options) -> Row:
+    rows = ROWS // 10 if options.quick else ROWS
+    df, shape = _frame(kind, spark, rows), (1, 28, 28) if kind == "bytes" else ()
 
     def theirs() -> float:
         began_s = time.perf_counter()
@@ -145,16 +152,40 @@ def _feed(kind: str, spark: Any, options: Options) -> Row:
     return _row(f"feed-{kind}", (lambda: _fed(spark, df, shape), theirs), how, options)
 
 
-def _fed(spark: Any, df: Any, shape: tuple[int, ...]) -> float:
-    """Rows/s into the first epoch of a training."""
+def _epoch(spark: Any, options: Options) -> Row:
+    from pyspark.ml.torch.distributor import TorchDistributor
+
+    rows = ROWS // 10 if options.quick else ROWS
+    df = _frame("floats", spark, rows)
+
+    def ours() -> float:
+        began_s = time.perf_counter()
+        _trained(spark, df, ())
+        return time.perf_counter() - began_s
+
+    def theirs() -> float:
+        began_s = time.perf_counter()
+        distributor = TorchDistributor(num_processes=2, local_mode=False, use_gpu=False)
+        distributor._train_on_dataframe(_spark_training.theirs_on_frame, df.coalesce(2), rows // 2)
+        return time.perf_counter() - began_s
+
+    how = Row("", 0, "s", "TorchDistributor", 0, 0, "at most 1.00", "lower")
+    return _row("epoch-floats", (ours, theirs), how, options)
+
+
+def _trained(spark: Any, df: Any, shape: tuple[int, ...]) -> Any:
+    """The result of one epoch over a frame's rows."""
     import volary.spark
-    from volary.run.database.reader import RunReader
 
     Path("session.yaml").write_text(SESSION, encoding="utf-8")
-    result = volary.spark.train(
-        spark, "session.yaml", show=False, data=df, inputs="image", targets="label", shape=shape
-    )
-    with RunReader(result.directory) as reader:
+    return volary.spark.train(spark, "session.yaml", show=False, data=df, inputs="image", targets="label", shape=shape)
+
+
+def _fed(spark: Any, df: Any, shape: tuple[int, ...]) -> float:
+    """Rows/s into the first epoch of a training."""
+    from volary.run.database.reader import RunReader
+
+    with RunReader(_trained(spark, df, shape).directory) as reader:
         (event,) = reader.events(kind="handed_over")
         waited_s = sum(row.data_s for row in reader.steps() if row.rank == 0)
     return float(event.data["rows"] / (event.data["seconds"] + waited_s))
