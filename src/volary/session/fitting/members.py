@@ -41,8 +41,7 @@ def _of_recovery(strategy: Strategy) -> Iterator[Need]:
             f"{why} exchange={EXCHANGE.name_of(type(strategy.exchange))} servers keep the parameters, whichever "
             "worker is lost; accepted: recover=checkpoint, or exchange=allreduce"
         )
-    mesh = None if strategy.partition.chooses else strategy.partition.mesh(strategy.workers)
-    if mesh is None or mesh.data * mesh.shard != strategy.workers:
+    if not _samples_of_their_own(strategy):
         raise SettingError(
             f"{why} partition={PARTITION.name_of(type(strategy.partition))} no other worker has what the lost one "
             "kept; accepted: recover=checkpoint, or partition=data or sharded"
@@ -55,6 +54,14 @@ def _of_recovery(strategy: Strategy) -> Iterator[Need]:
     if strategy.backend not in ("auto", "gloo"):
         raise SettingError(f"{why} backend={strategy.backend} waits for a lost worker do not end; accepted: auto, gloo")
     yield Need("recover", "memory", "whole gradient", "exchange.behind=false, or recover=checkpoint")
+
+
+def _samples_of_their_own(strategy: Strategy) -> bool:
+    """Whether no two workers compute with the same samples, as those do that hold parts of one replica."""
+    if strategy.partition.chooses:
+        return False
+    mesh = strategy.partition.mesh(strategy.workers)
+    return bool(mesh.data * mesh.shard == strategy.workers)
 
 
 def _fit_without_driver(strategy: Strategy) -> None:
@@ -82,8 +89,7 @@ def _fit_balance(strategy: Strategy) -> None:
             f"{why} consistency={CONSISTENCY.name_of(type(strategy.consistency))} workers learn from samples of their "
             "own between two means; accepted: equal, or consistency=bsp"
         )
-    mesh = None if strategy.partition.chooses else strategy.partition.mesh(strategy.workers)
-    if mesh is None or mesh.data * mesh.shard != strategy.workers:
+    if not _samples_of_their_own(strategy):
         raise SettingError(
             f"{why} partition={PARTITION.name_of(type(strategy.partition))} several workers compute with the same "
             "samples; accepted: equal, or partition=data or sharded"
