@@ -131,6 +131,14 @@ def made(
     )
 
 
+def assert_parameters(found: Trained, expected: Trained, atol: float, where: object) -> None:
+    """Both have trained the same parameters. where: for the message."""
+    for name, values in expected.parameters.items():
+        torch.testing.assert_close(
+            found.parameters[name], values, rtol=0, atol=atol, msg=lambda text, name=name: f"{where}, {name}: {text}"
+        )
+
+
 def _drafts(session: Session, recorder: Recorder, folder: Path, disk: Disk | None) -> DirectoryDrafts:
     kept = session.checkpoint
     return DirectoryDrafts(Checkpoints(folder, disk), recorder, kept.keep_last, keep_best=kept.keep_best)

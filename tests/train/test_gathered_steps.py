@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from _workers import joined
-from train._training import Quick, Trained, session, trained
+from train._training import Quick, Trained, assert_parameters, session, trained
 from train.test_equal_workers import ROUNDING, RULES
 from train.test_gathered import in_small_units
 from train.test_histograms import histograms
@@ -97,11 +97,4 @@ def test_other_numbers_of_workers_other_levels_and_replicas_continue_from_shares
         everyone = workers(world_size, go_on, folder) if world_size > 1 else [go_on(0, 1, folder)]
         for way, found in everyone[0].items():
             assert len(found.rows) == 14
-            for parameter, expected in alone.parameters.items():
-                torch.testing.assert_close(
-                    found.parameters[parameter],
-                    expected,
-                    rtol=0,
-                    atol=ROUNDING,
-                    msg=lambda text, where=(world_size, way): f"{where}: {text}",
-                )
+            assert_parameters(found, alone, ROUNDING, (world_size, way))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from train._served import Kept, served
-from train._training import OVERLAPPED, USER_LOSSES, Quick, Trained, made, session, trained
+from train._training import OVERLAPPED, USER_LOSSES, Quick, Trained, assert_parameters, made, session, trained
 from train._user_data import Sequences
 from train.test_served import over
 from volary.exchange.gradients import row_blocks
@@ -112,14 +112,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, boo
 
 
 def assert_equal(found: Trained, expected: Trained, which: str) -> None:
-    for name, parameter in expected.parameters.items():
-        torch.testing.assert_close(
-            found.parameters[name],
-            parameter,
-            rtol=0,
-            atol=ROUNDING,
-            msg=lambda text, name=name: f"{which} {name} {text}",
-        )
+    assert_parameters(found, expected, ROUNDING, which)
     torch.testing.assert_close(
         torch.tensor(found.losses), torch.tensor(expected.losses), rtol=1e-5, atol=1e-6, equal_nan=True
     )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from _workers import joined
-from train._training import Quick, Trained, made, session, started, trained
+from train._training import Quick, Trained, assert_parameters, made, session, started, trained
 from train.test_equal_workers import ROUNDING, RULES, assert_as_alone
 from volary.codec import ROOM as CODEC_ROOM
 from volary.exchange.gradients import row_blocks
@@ -133,14 +133,7 @@ def test_other_numbers_of_workers_and_whole_replicas_go_on_from_shares_and_these
     everyone = workers(world_size, go_on, folder) if world_size > 1 else [go_on(0, 1, folder)]
     for name, found in everyone[0].items():
         assert len(found.rows) == 14
-        for parameter, expected in alone.parameters.items():
-            torch.testing.assert_close(
-                found.parameters[parameter],
-                expected,
-                rtol=0,
-                atol=ROUNDING,
-                msg=lambda text, name=name: f"{name}: {text}",
-            )
+        assert_parameters(found, alone, ROUNDING, name)
 
 
 def kept_values(rank: int, world_size: int) -> float:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
-from train._training import USER_NETWORKS, Quick, Trained, trained
+from train._training import USER_NETWORKS, Quick, Trained, assert_parameters, trained
 from train.test_equal_workers import ROUNDING, RULES
 from train.test_sharded import LEVEL_1, LEVEL_2, LEVEL_3, RING, SHARED
 from volary.session import Session
@@ -69,11 +68,4 @@ def test_networks_of_the_zoo_equal_one_device_over_20_steps(workers, world_size)
         for name, one in found.items():
             expected = alone[f"{name.rpartition(' ')[0]} 0"]
             assert expected.losses[-1] != pytest.approx(expected.losses[0], rel=1e-3), "something was learned"
-            for parameter, values in expected.parameters.items():
-                torch.testing.assert_close(
-                    one.parameters[parameter],
-                    values,
-                    rtol=0,
-                    atol=ROUNDING,
-                    msg=lambda text, where=(name, rank, parameter): f"{where}: {text}",
-                )
+            assert_parameters(one, expected, ROUNDING, (name, rank))
