@@ -42,16 +42,16 @@ def data():
 
 
 class Best:
-    loss = 9.0
+    loss, more = 9.0, {}
 
     def state_dict(self):
-        return {"loss": self.loss}
+        return {"loss": self.loss, **self.more}
 
     def load_state_dict(self, state):
         self.loss = state["loss"]
 
 
-def train(worker, until=0, width=32, dies=(), early_call="", plain=False, restores=True, averages=True):
+def train(worker, until=0, width=32, dies=(), early_call="", plain=False, restores=True, averages=True, odd=False):
     torch.manual_seed(1)
     layers = [torch.nn.Linear(16, width), torch.nn.ReLU(), torch.nn.Linear(width, 4)]
     model = torch.nn.Sequential(*layers).double()
@@ -59,6 +59,8 @@ def train(worker, until=0, width=32, dies=(), early_call="", plain=False, restor
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
     model, optimizer = worker.distribute(model, optimizer)
     best, began_as = Best(), [worker.rank, worker.world_size]
+    if odd:
+        best.more = {"who": {"a set"}}
     named = {"model": model, "optimizer": optimizer, "schedule": schedule, "best": best}
     average = worker.average(model, 0.9) if averages else best
     named["average"] = average
@@ -89,7 +91,7 @@ def train(worker, until=0, width=32, dies=(), early_call="", plain=False, restor
                 best.loss = min(best.loss, worker.mean(loss).item())
         worker.barrier()
         measured = worker.evaluate(lambda batch: (model(batch[0]).argmax(1) == batch[1]).double().mean(), data(), 33)
-        if restores:
+        if restores and not odd:
             worker.save(**named)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     return {"state": state, "average": average.state_dict(), "lr": schedule.get_last_lr()[0], "best": best.loss,
@@ -263,6 +265,21 @@ def test_a_joiner_that_calls_the_others_before_its_first_batch_is_done_without()
         with running(*JOIN) as joining:
             assert joining.ended().status == 2, joining.text()
         run.wait_until(lambda: len(recovered(run)) == 2)
+        run.process.send_signal(signal.SIGINT)
+        assert run.ended().status == 0 and state(run.directory) == "stopped", run.text()
+
+
+@pytest.mark.slow  # imports torch in four processes
+def test_a_joiner_of_a_loop_whose_state_cannot_be_sent_ends_with_a_sentence_and_the_others_train_on():
+    with started({"until": 3, "odd": True}) as run:
+        run.wait_for_step(3)
+        with running(*JOIN) as joining:
+            said = joining.ended()
+        assert said.status == 2, said.err
+        assert "nobody can join this run: of what worker.restore is given, a checkpoint's state holds a set" in said.err
+        run.wait_until(lambda: [data["workers"] for data in recovered(run)][-1:] == [2])
+        at = last_step(run.directory)
+        run.wait_for_step(at + 3)
         run.process.send_signal(signal.SIGINT)
         assert run.ended().status == 0 and state(run.directory) == "stopped", run.text()
 

@@ -242,6 +242,22 @@ def test_a_spare_worker_takes_the_place_of_the_one_that_is_killed_and_the_run_en
 
 
 @pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("model", MODELS)
+def test_with_steps_of_their_own_a_spare_worker_makes_the_round_under_way_again_with_the_others(launch, model):
+    run = launch("train", session(workers=3, pace_s=0.01, consistency=model), MEMORY, "strategy.spares=1")
+    run.wait_for_step(20)
+    run.wait_until(lambda: events(run.directory, "spare"))
+    run.kill(rank=0)
+    step = step_of_recovery(run)
+    run.wait_for_step(step + 20)
+    run.process.send_signal(signal.SIGINT)
+    assert run.ended().status == 130, run.text()
+    assert recovered(run)[0][1] == {"workers": 3, "lost": [0], "spares": [3], "source": "memory"}
+    assert len(recovered(run)) == 1
+    assert_each_sample_once(run, lost={0: step})
+
+
+@pytest.mark.slow  # trains for seconds
 def test_a_spare_worker_that_nobody_needs_ends_with_the_run_and_takes_no_part_in_it(launch):
     run = launch("train", session(steps=60, workers=2, pace_s=0.01), MEMORY, "strategy.spares=1")
     ended = run.ended()

@@ -58,7 +58,6 @@ def test_shares_of_which_another_worker_has_a_copy_go_with_it(level):
             {},
             "nobody takes the place of a lost worker; accepted: 0, or recover=",
         ),
-        ({"spares": 1, "consistency": {"name": "local", "fragments": 2}}, {}, "accepted: 0, or fragments=1"),
         ({"spares": 1}, {"engine": "mpi"}, "engine mpi starts as many workers as train; accepted: 0, or engine=local"),
         ({}, {"train": {"sync_batch_norm": True}}, "bound to all workers; accepted: false, or checkpoint"),
         (

@@ -40,7 +40,10 @@ def test_a_range_is_a_setting_of_the_command_line_and_of_python_too():
     [
         ("workers: 8..2, recover: memory", "workers is 8..2; accepted: the fewest before the most, from 1 on, as 2..8"),
         ("workers: 0..2, recover: memory", "workers is 0..2; accepted: the fewest before the most"),
-        ("workers: 2..x, recover: memory", "strategy.workers: is '2..x'; accepted: a whole number"),
+        (
+            "workers: 2..x, recover: memory",
+            "strategy.workers: is '2..x'; accepted: a whole number, or the fewest and the most, as 2..8",
+        ),
         ("workers: 2..8", "workers is 2..8, and with recover=checkpoint and consistency=bsp they are fixed; accepted:"),
         (
             "workers: 2..8, exchange: server",

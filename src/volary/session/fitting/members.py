@@ -46,11 +46,6 @@ def _of_recovery(strategy: Strategy) -> Iterator[Need]:
             f"{why} partition={PARTITION.name_of(type(strategy.partition))} no other worker has what the lost one "
             "kept; accepted: recover=checkpoint, or partition=data or sharded"
         )
-    if strategy.spares and strategy.consistency.fragments > 1:
-        raise SettingError(
-            f"spares is {strategy.spares}, and with consistency.fragments={strategy.consistency.fragments} these are "
-            "exchanged in turn, which a spare does not know; accepted: 0, or fragments=1"
-        )
     if strategy.backend not in ("auto", "gloo"):
         raise SettingError(f"{why} backend={strategy.backend} waits for a lost worker do not end; accepted: auto, gloo")
     yield Need("recover", "memory", "whole gradient", "exchange.behind=false, or recover=checkpoint")

@@ -149,7 +149,8 @@ class Reader:
         """An object of the dataclass from the node's entries; a node of None has none."""
         given: dict[str, Node] = node.value or {}
         if spread := getattr(cls, "spread", None):
-            given = spread(given)
+            written = given
+            given = spread(written, lambda name, accepted: self.refuse(written[name], join(path, name), accepted))
         known, defaults = settings_of(cls), defaults_of(cls)
         faulty: set[str] = set()
         values: dict[str, Any] = {}

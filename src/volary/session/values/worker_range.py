@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from volary.session.reading.node import Node
+    from volary.session.reading.node import Fault, Node
 
 _RANGE = re.compile(r"\s*([0-9]{1,6})\s*\.\.\s*([0-9]{1,6})\s*", re.ASCII)
 
@@ -35,9 +35,17 @@ class WorkerRange:
         return f"{self.fewest}..{self.most}"
 
 
-def begun_with_most(given: Mapping[str, Node]) -> dict[str, Node]:
-    """The settings of a strategy whose `workers: 2..8` are `between: 2..8`, and first `workers: 8`."""
+def begun_with_most(given: Mapping[str, Node], refuse: Callable[[str, str], Fault]) -> dict[str, Node]:
+    """The settings of a strategy whose `workers: 2..8` are `between: 2..8`, and first `workers: 8`.
+
+    refuse: notes of the setting with this name what is accepted instead.
+    """
     workers = given.get("workers")
-    if workers is None or not isinstance(workers.value, str) or not (found := _RANGE.fullmatch(workers.value)):
+    if workers is None or not isinstance(workers.value, str):
         return dict(given)
+    if not (found := _RANGE.fullmatch(workers.value)):
+        return {
+            **given,
+            "workers": replace(workers, value=refuse("workers", f"a whole number, or {WorkerRange.accepted}")),
+        }
     return {**given, "workers": replace(workers, value=int(found[2])), "between": workers}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.comm.topology.links import Links
-from volary.errors import BadInput, Stopped
+from volary.errors import BadInput, RunError, Stopped
 from volary.sharding.groups import LEADER
 from volary.train.member.compare import compare_with_first, shape_facts
 from volary.train.state.skeleton import blank, put_together, taken_apart
@@ -33,6 +33,7 @@ LOOP = "loop"  # the topic of facts that rank 0 posts of its loop, once it has i
 WHY_NOT = "nobody can join"  # the one of them that says why, or nothing
 _CODE = "code"
 _STATE = "state of the loop"
+_REFUSED = "refused"  # in place of the state
 _TAG = 2**30 + 1  # another than that of copies of shares
 
 
@@ -94,8 +95,13 @@ def facts_of(models: Sequence[nn.Module], names: Sequence[str]) -> Facts:
 
 
 def hand_over(state: Mapping[str, Any], group: Group, places: Sequence[int]) -> None:
-    """Send a state, plain values and tensors, to the workers at these places of `group`."""
-    plain, tensors = taken_apart(state)
+    """Send a state to the workers at these places of `group`; if it has more than plain values and tensors, the reason
+    why it cannot be sent.
+    """
+    try:
+        plain, tensors = taken_apart(state)
+    except RunError as error:
+        plain, tensors = {_REFUSED: str(error)}, []
     group.bulletin.post(_STATE, plain)
     links = Links(group)
     for place in places:
@@ -105,8 +111,10 @@ def hand_over(state: Mapping[str, Any], group: Group, places: Sequence[int]) -> 
 
 
 def taken_over(group: Group) -> Any:
-    """The state that the first worker of `group` hands over to this one."""
+    """The state that the first worker of `group` hands over to this one. Raises BadInput if it cannot be sent."""
     plain = group.bulletin.read(_STATE, LEADER)
+    if _REFUSED in plain:
+        raise BadInput(f"nobody can join this run: of what worker.restore is given, {plain[_REFUSED]}")
     tensors, links = blank(plain), Links(group)
     for tensor in tensors:
         if tensor.numel():
