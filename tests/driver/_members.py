@@ -7,11 +7,13 @@ from collections import deque
 from itertools import count
 from typing import Any
 
+from msgspec import convert, to_builtins
+
 from volary.driver.attempt.members import TrainingMembers
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.servers.joining import JoinService
 from volary.driver.watching.failure_detector import FailureDetector, Rules
-from volary.run.control.requests import LeaveRun
+from volary.run.control.requests import ChangeMembers, LeaveRun
 from volary.run.database.journal import Journal
 from volary.run.launch.members import GroupMembers
 from volary.run.verdict import Verdict
@@ -61,7 +63,8 @@ class Worker:
 class World:
     """Some workers of a run, and its driver. seed: of all that happens. learnt: by step, how often it was updated with.
 
-    names: the members, each time that the driver named some. met: the number of the newest group that has formed.
+    names: the members, each time that the driver named some. asked: to leave. handed: that have handed over what they
+    have, to leave. met: the number of the newest group that has formed.
     now: the time, in seconds.
     """
 
@@ -86,7 +89,7 @@ class World:
         self.workers: dict[int, Worker] = {}
         self.learnt: dict[int, set[int]] = {}  # the numbers of the groups that have
         self.names = [first]
-        self.asked: set[int] = set()
+        self.asked, self.handed = set[int](), set[int]()
         for rank in range(workers + spares):
             self._comes(Worker(rank, first if rank < workers else None))
 
@@ -115,7 +118,13 @@ class World:
         worker.beats += 1
         phase = "idle" if worker.group is None else "exchange"
         beat = {"number": worker.beats, "step": worker.step, "phase": phase, "progress": worker.beats}
-        beat |= {"rows": [], "events": [], "paused": worker.news.paused, "leaving": worker.leaving, "bye": bye}
+        beat |= {
+            "rows": [],
+            "events": [],
+            "paused": to_builtins(worker.news.paused),
+            "leaving": worker.leaving,
+            "bye": bye,
+        }
         self._deliver(self.hub.received(worker.peer, beat, self.now))
 
     @property
@@ -237,10 +246,12 @@ class World:
             for one in here:
                 one.waits = True
             return
-        asked = [one["number"] for one in workers[0].requests if one["number"] == group.number]
+        asked = [one for one in workers[0].requests if one["number"] == group.number]
         if asked:
+            change = convert(asked[-1], ChangeMembers)
+            self.handed.update(change.leaving)
             for one in self.draw.sample(workers, len(workers)):
-                one.waits, one.news.paused = True, group.number
+                one.waits, one.news.paused = True, change
                 self.beats(one)
 
     def settles(self) -> None:

@@ -33,8 +33,8 @@ def test_who_leaves_does_so_once_all_have_paused_for_it():
     request = members.request()
     assert request == ChangeMembers(0, (1,)) and members.request() is None
     assert members.now == GroupMembers((0, 1, 2))
-    assert members.paused(0) and members.now == GroupMembers((0, 2), 1)
-    assert not members.paused(0), "others say it, too"
+    assert members.paused(request) and members.now == GroupMembers((0, 2), 1)
+    assert not members.paused(request), "others say it, too"
     assert members.request() is None
 
 
@@ -43,17 +43,26 @@ def test_who_has_joined_trains_from_the_next_pause_on_behind_the_others():
     members.ready([3])
     assert members.request() == ChangeMembers(0)
     members.ready([3, 2])
-    assert members.paused(0) and members.now == GroupMembers((0, 1, 3, 2), 1)
+    assert members.request() is None
+    assert members.paused(ChangeMembers(0)) and members.now == GroupMembers((0, 1, 3, 2), 1)
 
 
-def test_who_is_asked_to_leave_after_the_others_were_asked_to_pause_leaves_with_the_next_change():
+@pytest.mark.parametrize("soon", [True, False])
+def test_who_is_asked_to_leave_before_the_others_pause_leaves_with_the_same_change_if_they_have_heard_of_it(soon):
     members = TrainingMembers(range(3))
-    members.leave(0)
-    assert members.request() == ChangeMembers(0, (0,))
+    members.ready([3])
+    first = members.request()
+    assert first == ChangeMembers(0)
     members.leave(2)
-    assert members.paused(0) and members.now.ranks == (1, 2)  # nobody has what is only of rank 2 yet
-    assert members.request() == ChangeMembers(1, (2,))
-    assert members.paused(1) and members.now.ranks == (1,)
+    newer = members.request()
+    assert newer == ChangeMembers(0, (2,)) and members.request() is None
+    if soon:
+        assert members.paused(newer) and members.now == GroupMembers((0, 1, 3), 1)
+    else:
+        assert members.paused(first) and members.now.ranks == (0, 1, 2, 3)  # nobody has what is only of rank 2 yet
+        assert members.request() == ChangeMembers(1, (2,))
+        assert members.paused(ChangeMembers(1, (2,))) and members.now.ranks == (0, 1, 3)
+    assert members.request() is None
 
 
 def test_a_loss_changes_the_members_at_once_and_what_was_asked_is_asked_again_of_those_that_are_left():
@@ -62,9 +71,9 @@ def test_a_loss_changes_the_members_at_once_and_what_was_asked_is_asked_again_of
     members.ready([4])
     assert members.request() == ChangeMembers(0, (3,))
     assert members.lose({1}, ()) and members.now == GroupMembers((0, 2, 3), 1)
-    assert not members.paused(0)
+    assert not members.paused(ChangeMembers(0, (3,)))
     assert members.request() == ChangeMembers(1, (3,))
-    assert members.paused(1) and members.now == GroupMembers((0, 2, 4), 2)
+    assert members.paused(ChangeMembers(1, (3,))) and members.now == GroupMembers((0, 2, 4), 2)
 
 
 def test_the_loss_of_who_is_no_member_or_was_to_be_one_changes_nothing():
@@ -72,7 +81,7 @@ def test_the_loss_of_who_is_no_member_or_was_to_be_one_changes_nothing():
     members.ready([2])
     members.request()
     assert not members.lose({2}, ())
-    assert members.paused(0) and members.now == GroupMembers((0, 1), 1)
+    assert members.paused(ChangeMembers(0)) and members.now == GroupMembers((0, 1), 1)
 
 
 def test_spares_that_cannot_take_over_at_once_join_those_that_are_left_with_the_next_pause():
@@ -82,14 +91,14 @@ def test_spares_that_cannot_take_over_at_once_join_those_that_are_left_with_the_
     assert members.lose({1}, [3, 4]) and members.now == GroupMembers((0, 2), 1)
     members.ready([5], spares=[3, 4])
     assert members.request() == ChangeMembers(1)
-    assert members.paused(1) and members.now == GroupMembers((0, 2, 3, 5), 2)
+    assert members.paused(ChangeMembers(1)) and members.now == GroupMembers((0, 2, 3, 5), 2)
     members.ready([], spares=[4])
     assert members.request() is None, "the place is taken"
     assert members.lose({3}, [4]) and members.now == GroupMembers((0, 2, 5), 3)
     members.ready([], spares=[4])
     assert members.request() == ChangeMembers(3)
     assert not members.lose({4}, ()), "it is lost as it was to come"
-    assert members.paused(3) and members.now == GroupMembers((0, 2, 5), 4)
+    assert members.paused(ChangeMembers(3)) and members.now == GroupMembers((0, 2, 5), 4)
 
 
 def test_those_that_were_asked_to_leave_stay_if_they_are_all_that_are_left():
@@ -178,10 +187,11 @@ def played(seed: int, journal: Journal, *, at_once: int = 1, **kinds: Any) -> No
     assert dead <= world.given_up <= gone, "who was given up is told so when it comes back, and ends"
     left = gone - world.given_up
     assert left <= world.asked and not (gone & here)
+    untrained = {one.rank for one in world.workers.values() if one.group is None}
     for before, after in zip(world.names, world.names[1:], strict=False):
         assert after.number == before.number + 1
         assert set(before.ranks) & set(after.ranks), "somebody has the state"
-        assert set(before.ranks) - set(after.ranks) <= world.asked | world.given_up
+        assert set(before.ranks) - set(after.ranks) <= world.handed | world.given_up | untrained
     last = max(world.learnt)
     assert sorted(world.learnt) == list(range(1, last + 1)), "no step is left out"
     assert {one.step for one in world.here if one.group is not None} == {last}
@@ -212,6 +222,11 @@ class NumbersNoLoss(TrainingMembers):
         return changed
 
 
+class LetsAllLeave(TrainingMembers):
+    def paused(self, done):
+        return super().paused(ChangeMembers(done.number, tuple(self.leaving)))
+
+
 class LetsTheDismissedIn(FailureDetector):
     def joined(self, peer, rank, pid, host):
         self.workers[rank].dismissed = False
@@ -227,6 +242,7 @@ class BearsSilence(FailureDetector):
 MISTAKES = {
     "a loss does not void what was asked before it": {"members": AsksOnce},
     "a loss does not change the number of the members": {"members": NumbersNoLoss},
+    "who was asked to leave leaves before it has handed over what it has": {"members": LetsAllLeave},
     "who was given up is let in again": {"watch": LetsTheDismissedIn},
     "nobody is silent for too long": {"watch": BearsSilence},
 }

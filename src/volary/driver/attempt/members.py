@@ -15,7 +15,7 @@ from volary.session.values.worker_range import WorkerRange
 class TrainingMembers:
     """now: the members. A loss changes them at once. Joins and leaves do where all pause, between two contributions.
 
-    For these one `ChangeMembers` at a time is asked of the members, which all of them carry out after the same step;
+    For these `ChangeMembers` are asked of the members, the newest of which all of them carry out after the same step;
     the first one that says that it has paused is answered with who follows. leaving: ranks that were asked to leave.
     between: as of `Rules`. spares_join: between two contributions, too, and not at once for a lost worker.
     """
@@ -51,8 +51,13 @@ class TrainingMembers:
         self._ready = [*self._filling, *(rank for rank in ranks if rank not in self.now.ranks)]
 
     def request(self) -> ChangeMembers | None:
-        """The request to pass on to the members, once for each change; None: nothing is to be asked."""
-        if self._asked is not None or not (self._ready or self.leaving):
+        """The request to pass on to the members; None: nothing is to be asked, or it was.
+
+        Once for each change, and again if others are to leave with it: only who has handed over what it has can.
+        """
+        if not (self._ready or self.leaving):
+            return None
+        if self._asked is not None and set(self.leaving) <= set(self._asked.leaving):
             return None
         self._asked = ChangeMembers(self.now.number, tuple(self.leaving))
         return self._asked
@@ -76,13 +81,12 @@ class TrainingMembers:
             self.leaving.clear()
         return True
 
-    def paused(self, number: int) -> bool:
-        """The members of this number have paused, as one of them says; whether others follow them now."""
-        if self._asked is None or number != self._asked.number:
+    def paused(self, done: ChangeMembers) -> bool:
+        """The members have paused, and done what this request asks, as one of them says; whether others follow now."""
+        if self._asked is None or done.number != self._asked.number:
             return False
-        gone = self._asked.leaving
-        self.leaving = [rank for rank in self.leaving if rank not in gone]
-        self.now, self._asked = self.now.changed(gone, self._ready), None
+        self.leaving = [rank for rank in self.leaving if rank not in done.leaving]
+        self.now, self._asked = self.now.changed(done.leaving, self._ready), None
         self._missing -= len(self._filling)
         self._ready, self._filling = [], []
         return True

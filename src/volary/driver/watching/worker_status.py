@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from volary.run.control.requests import ChangeMembers
 from volary.run.verdict import Verdict
 from volary.session.values.worker_range import WorkerRange
 
@@ -78,8 +79,8 @@ class WorkerBeat(msgspec.Struct):
     it reports. carries: its connections have moved bytes since the last one, though it made no progress. call: which
     call of the user's has all workers wait for each other, `worker.mean` say; empty in a step. part: of the network,
     that it has, in words. bye: its own account of its end, with the last beat. stack: what its threads are in, if it
-    was asked. number: from 1 on; a beat that may not have come is said again. paused: as others are to follow the
-    members of this number, who all have paused. leaving: it was asked, where it runs, to leave the run. taken_away: its
+    was asked. number: from 1 on; a beat that may not have come is said again. paused: the request for which all members
+    have paused, as others are to follow them. leaving: it was asked, where it runs, to leave the run. taken_away: its
     machine, or its place there, is taken away: the run ends after this step.
     """
 
@@ -94,7 +95,7 @@ class WorkerBeat(msgspec.Struct):
     call: str = ""
     part: str = ""
     carries: bool = False
-    paused: int | None = None
+    paused: ChangeMembers | None = None
     leaving: bool = False
     taken_away: bool = False
 

@@ -131,7 +131,7 @@ class Lockstep:
             self.posted.await_all()
         self._inherited = hand_over(self.residuals, self.members.ranks, change.leaving, rank.group)
         rank.group.bulletin.share("paused", rank.recorder.step)  # nobody ends its connections before
-        raise MembersChange("the members of the run change")
+        raise MembersChange(change)
 
     def take_over(self, kept: KeptState) -> None:
         """Continue from what the ranks of a group before have kept, each its own. A collective call."""
@@ -196,7 +196,7 @@ class Lockstep:
         rank, requested = self.rank, False
         for request in self.learning.requests.due(self.learning.agreed.requests):
             if isinstance(request, ChangeMembers):
-                if request.number == self.members.number:  # else it was of a group before
+                if request.number == self.members.number:  # else it was of a group before; the newest counts
                     self._change = request
                 continue
             requested = True

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from volary.comm.control.errors import ConnectionLost, KeyRefused, NobodyThere, OtherAttempt
 from volary.comm.groups.moving_bytes import MovingBytes
 from volary.errors import VolaryError
@@ -27,6 +29,7 @@ from volary.train.recovery.member_news import MemberNews
 
 if TYPE_CHECKING:
     from volary.comm.control.connection import Connection
+    from volary.run.control.requests import ChangeMembers
     from volary.run.verdict import Verdict
     from volary.train.recording.recorder import Recorder
 
@@ -146,9 +149,9 @@ class Pulse:
         """Let this worker alone leave the run, where others go on without it."""
         self.asked_to_leave = True
 
-    def pause(self, number: int) -> None:
-        """Say that the members of this number have all paused, so that others follow them."""
-        self.members.paused = number
+    def pause(self, change: ChangeMembers) -> None:
+        """Say that the members have all paused for this change, so that others follow them."""
+        self.members.paused = change
         self.beat()
 
     def stop(self, verdict: Verdict) -> None:
@@ -211,7 +214,7 @@ class Pulse:
                 self._unanswered.popleft()
 
     def _send(self, **more: Any) -> None:
-        recorder = self._recorder
+        recorder, paused = self._recorder, self.members.paused
         with self._sending:
             self._beats += 1
             message = {
@@ -222,7 +225,7 @@ class Pulse:
                 "part": recorder.part,
                 "progress": recorder.progress,
                 "carries": self._carries,
-                "paused": self.members.paused,
+                "paused": None if paused is None else msgspec.to_builtins(paused),
                 "leaving": self.asked_to_leave,
                 "taken_away": self.taken_away,
                 **recorder.take(ending="bye" in more),

@@ -6,10 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from volary.errors import PeerLost
 from volary.run.launch.members import GroupMembers
+
+if TYPE_CHECKING:
+    from volary.run.control.requests import ChangeMembers
 
 LOOK_S = 0.25  # whether the run is over
 MORE_S = 5.0  # beyond the silence after which a worker counts as lost: until all have heard of it
@@ -19,14 +22,13 @@ class MemberNews:
     """newest: the members as the driver named them last; nobody before it names any.
 
     bound_s: of the wait for news once the exchange broke, beside the time in which there is no driver: driver_missing.
-    paused: the number of the members that have all paused for
-    others to follow, of which this worker is one; None: it has not.
+    paused: the change for which the members, of which this worker is one, have all paused; None: they have not.
     """
 
     def __init__(self, give_up_after_s: float) -> None:
         self.newest = GroupMembers(())
         self.bound_s = give_up_after_s + MORE_S
-        self.paused: int | None = None
+        self.paused: ChangeMembers | None = None
         self.driver_missing = False
         self._changed = threading.Condition()
         self._interrupt: Callable[[], object] = lambda: None

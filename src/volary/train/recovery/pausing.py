@@ -13,11 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from volary.comm.groups.group import Group
+    from volary.run.control.requests import ChangeMembers
     from volary.train.state.stateful import RankState
 
 
 class MembersChange(PeerLost):
-    """Raised on all ranks of a group once all have done the same contributions, and nothing exchanges any more."""
+    """Raised on all ranks of a group once all have done the same contributions, and nothing exchanges any more.
+
+    change: what they have paused for.
+    """
+
+    def __init__(self, change: ChangeMembers) -> None:
+        super().__init__("the members of the run change")
+        self.change = change
 
 
 def hand_over(own: RankState, members: Sequence[int], leaving: Sequence[int], group: Group) -> Mapping[int, Any]:

@@ -96,7 +96,7 @@ class Regrouping:
                     raise
                 lost = PeerLost(str(error))  # without the traceback, which holds all that has trained
                 if isinstance(error, MembersChange):
-                    self._pulse.pause(members.number)
+                    self._pulse.pause(error.change)
             with self._recorder.waiting():
                 members = self._news.after(members, lost)
         return "left"

@@ -233,7 +233,8 @@ class LoopMembers:
         number = self.members.number
         self._handed = self.make(self.loop.state)  # nobody ends its connections before all are here
         if self.members.number == number:
-            self._pulse.pause(number)
+            known = self._requests or [ChangeMembers(number)]  # others may have heard of more: nobody hands over
+            self._pulse.pause(known[-1])
             self._meet_again(PeerLost("the members of the run change"), closes=False)
         self.make(lambda: None)  # nor goes on before those that join have what they begin with
         self._handed = {}
@@ -287,9 +288,10 @@ class LoopMembers:
 
     def _await_members(self, lost: PeerLost) -> None:
         """Wait for those who follow. lost: what was seen of a loss. Raises Stopped if this worker leaves, PeerLost."""
-        leaving = [rank for request in self._requests for rank in request.leaving]
         with self._recorder.waiting():
-            self.members = self._news.after(self.members, lost)
+            members = self._news.after(self.members, lost)
+        leaving = [rank for request in self._requests for rank in request.leaving]  # of those who have been
+        self.members = members
         if self._member.place.rank not in self.members.ranks:
             if self._member.place.rank in leaving:
                 self.has_left = True
