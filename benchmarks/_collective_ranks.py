@@ -19,7 +19,7 @@ from torch import distributed
 
 from volary.bench.entrants import TORCH, Entrant, Field
 from volary.bench.meeting import met
-from volary.comm.topology import topology
+from volary.comm.topology import measuring
 from volary.comm.topology.links import Links
 from volary.placement import find
 
@@ -32,7 +32,7 @@ def main() -> None:
     size_bytes, rounds, calls = map(int, numbers)
     torch.set_num_threads(1)
     with met(find(), TIMEOUT_S) as ranks:
-        field = Field(ranks, topology.find(Links(ranks.group())))
+        field = Field(ranks, measuring.find(Links(ranks.group())))
         numel = size_bytes // VALUE_BYTES // ranks.world_size * ranks.world_size
         sides = [field.entrant(collective, name, numel) for name in (way, TORCH)]
         for side in sides:

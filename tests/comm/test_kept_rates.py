@@ -9,7 +9,7 @@ import pytest
 from torch import distributed
 
 from _workers import joined
-from volary.comm.topology import kept_rates, tournament
+from volary.comm.topology import kept_rates, measuring
 from volary.comm.topology.links import Links
 from volary.comm.topology.topology import Topology
 from volary.run.machine.kept_figures import path_of
@@ -31,8 +31,8 @@ def known(topology: Topology) -> kept_rates.KeptRates | None:
 
 def measure(rank: int, world_size: int, folder: str, alike: float, topology: Topology) -> Topology:
     os.environ["XDG_CACHE_HOME"] = folder
-    tournament.ALIKE = alike
-    return tournament.measured(Links(joined()), topology)
+    measuring.ALIKE = alike
+    return measuring.measured(Links(joined()), topology)
 
 
 def test_what_was_measured_is_used_by_later_runs_as_long_as_a_look_shows_the_same(workers, tmp_path):

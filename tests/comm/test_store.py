@@ -15,7 +15,7 @@ import torch.distributed as dist
 from volary.comm.control.board import Board
 from volary.comm.control.errors import ConnectionLost, KeyRefused
 from volary.comm.control.server import KeyedServer
-from volary.comm.control.store import KeyedStore, KeyMissing, StoreRefused
+from volary.comm.control.store import KeyedStore, KeyMissing, StoreRefused, set_then_get
 
 from .conftest import KEY
 
@@ -132,6 +132,16 @@ def test_what_the_board_refuses_is_said_and_the_store_goes_on(store: KeyedStore)
     with pytest.raises(StoreRefused, match="no integer"):
         store.add("small", 1)
     assert store.get("small") == b"x"
+
+
+def test_to_write_and_to_read_what_all_write_takes_one_call(store: KeyedStore) -> None:
+    first = Later(lambda: store.set_then_get("a", "1", ["a", "b"]))
+    assert store.set_then_get("b", "2", ["b", "a"]) == [b"2", b"1"]
+    assert first.get() == [b"1", b"2"]
+    assert set_then_get(dist.HashStore(), "a", "1", ["a"]) == [b"1"]
+    with pytest.raises(StoreRefused, match="the board is full"):  # and nobody waits for what others write
+        store.set_then_get("big", b"x" * 2**20, ["never"])
+    assert store.get("a") == b"1"
 
 
 def test_a_store_without_the_key_is_none(server: KeyedServer) -> None:

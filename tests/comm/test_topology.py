@@ -12,9 +12,10 @@ from comm.routes._ranks import shape
 from volary.comm.memory import futex
 from volary.comm.sums.route import BufferShape
 from volary.comm.topology.links import Links
+from volary.comm.topology.measuring import find, measured
 from volary.comm.topology.route_choice import choose
-from volary.comm.topology.topology import Topology, described, find
-from volary.comm.topology.tournament import measured, rounds, subnetworks, tournament
+from volary.comm.topology.topology import Topology, described
+from volary.comm.topology.tournament import rounds, subnetworks, tournament
 from volary.errors import SettingError
 
 ALONE = Topology.of([0], [1], [2], [3])

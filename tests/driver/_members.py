@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from copy import deepcopy
 from itertools import count
 from typing import Any
 
@@ -107,7 +108,7 @@ class World:
         for peer, message in replies:
             worker = self._at.get(peer)
             if isinstance(message, dict) and message.keys() & {"members", "requests", "end"} and worker is not None:
-                worker.inbox.append(message)
+                worker.inbox.append(deepcopy(message))  # as it is now
         if self.members.now != self.names[-1]:
             self.names.append(self.members.now)
 

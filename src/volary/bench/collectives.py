@@ -17,7 +17,7 @@ from volary.bench.entrants import COPIES, TORCH, Entrant, Field
 from volary.bench.meeting import met
 from volary.comm.groups.peers import peers_needed
 from volary.comm.memory.shared_memory import available_bytes, machine
-from volary.comm.topology import topology
+from volary.comm.topology import measuring
 from volary.comm.topology.links import Links
 from volary.comm.topology.switch_points import COLLECTIVES, SwitchPoints, keep
 from volary.errors import VolaryError
@@ -56,7 +56,7 @@ def measure(place: Place, sizes: Sequence[int], time_s: float, say: Callable[[st
     0. Raises PeerLost, and VolaryError if a way gives a wrong result.
     """
     with met(place, TIMEOUT_S) as ranks:
-        where = topology.find(Links(ranks.group()))
+        where = measuring.find(Links(ranks.group()))
         found = _Measuring(ranks, where, time_s, say if place.leads else _nobody).over(sizes)
         if set(found.times) == set(COLLECTIVES):
             found.points = SwitchPoints.of(_ours(found.times))

@@ -12,7 +12,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from comm.routes._ranks import route, shape
 from volary.comm.groups.group import Group
 from volary.comm.topology.links import Links
-from volary.comm.topology.topology import find
+from volary.comm.topology.measuring import find
 from volary.train.member.bulletin import BoardBulletin
 
 

@@ -57,6 +57,11 @@ class KeyedStore(Store):
         store._return(store._borrow())
         return store
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, from whatever thread."""
+        return self._closed
+
     def close(self) -> None:
         """Close all connections; a call that waits in another thread raises ConnectionLost."""
         with self._lock:
@@ -113,6 +118,13 @@ class KeyedStore(Store):
         wait_s = self._wait_s(None)
         return [bytes(value) for value in self._ask(board.Get(self._number(), list(keys), wait_s), wait_s)]
 
+    def set_then_get(self, key: str, value: str | bytes, keys: Sequence[str]) -> list[bytes]:
+        """Write, and return the values of `keys` once all of them exist: in one round trip."""
+        wait_s = self._wait_s(None)
+        write = board.Set(self._number(), {key: _bytes(value)})
+        _, values = self._ask_at_once([write, board.Get(self._number(), list(keys), wait_s)], wait_s)
+        return [bytes(one) for one in values]
+
     def multi_set(self, keys: list[str], values: Sequence[str | bytes]) -> None:
         """Write all of these keys at once."""
         self._ask(board.Set(self._number(), dict(zip(keys, map(_bytes, values), strict=True))))
@@ -134,16 +146,29 @@ class KeyedStore(Store):
         return min(max(0.0, wait_s), board.WAIT_S)
 
     def _ask(self, request: Any, wait_s: float = 0.0) -> Any:
-        connection = self._borrow()
+        (value,) = self._ask_at_once([request], wait_s)
+        return value
+
+    def _ask_at_once(self, requests: Sequence[Any], wait_s: float) -> list[Any]:
+        """Ask for several things without waiting for answers in between. wait_s: for which they may wait themselves."""
+        connection, values = self._borrow(), list[Any]()
         try:
-            connection.send(request)
-            reply = msgspec.convert(connection.receive(wait_s + ANSWER_S), board.Reply)
+            for request in requests:
+                connection.send(request)
+            for _ in requests:
+                values.append(self._answer(connection, wait_s))
         except BaseException as problem:  # also a KeyboardInterrupt: the answer that is still to come belongs to nobody
-            self._forget(connection)
+            answered = isinstance(problem, KeyMissing | StoreRefused) and len(values) == len(requests) - 1
+            (self._return if answered else self._forget)(connection)
             if isinstance(problem, TimeoutError):
                 raise ConnectionLost(f"the run's board has not answered within {wait_s + ANSWER_S:g} s") from None
             raise
         self._return(connection)
+        return values
+
+    @staticmethod
+    def _answer(connection: Connection, wait_s: float) -> Any:
+        reply = msgspec.convert(connection.receive(wait_s + ANSWER_S), board.Reply)
         if reply.state == "timeout":
             raise KeyMissing(f"nobody wrote {', '.join(map(repr, reply.value))} within {wait_s:g} s")
         if reply.state == "refused":
@@ -171,6 +196,14 @@ class KeyedStore(Store):
         with self._lock:
             self._all.discard(connection)
         connection.close()
+
+
+def set_then_get(store: Store, key: str, value: str | bytes, keys: Sequence[str]) -> list[bytes]:
+    """Write to any store, and return the values of `keys` once all of them exist; in one round trip if it can."""
+    if isinstance(store, KeyedStore):
+        return store.set_then_get(key, value, keys)
+    store.set(key, _bytes(value).decode())  # torch declares text here
+    return store.multi_get(list(keys))
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -28,6 +28,7 @@ from volary.comm.relay import forwarder
 from volary.run.machine.addresses import ipv4_addresses
 
 BACKEND = "volary"
+READ_AT_ONCE = 64  # ranks' values in one message
 _End: TypeAlias = tuple[str, int]
 _Pair: TypeAlias = tuple[_End, _End]
 
@@ -108,7 +109,7 @@ def _mesh(store: Store, rank: int, members: Sequence[_Member], ends: Mapping[_En
         for end in ends:
             through.shut(end)
     store.set(f"volary/connections/{rank}", json.encode(made).decode())
-    posted = [json.decode(store.get(f"volary/connections/{other}"), type=list[_Pair]) for other in range(len(members))]
+    posted = [json.decode(text, type=list[_Pair]) for text in _of_all(store, "connections", len(members))]
     expected = {(there, here) for pairs in posted for here, there in pairs if there in own}
     accepted = {inode: pair for inode, pair in _connections().items() if pair[0] in own}
     if not expected <= set(accepted.values()):
@@ -149,4 +150,11 @@ def _introduce(store: Store, rank: int, size: int, listening: list[int]) -> list
     addresses = {*ipv4_addresses(), _address, *(through.gate_addresses if through else ())}
     own = json.encode(_Member([listening_sockets.ends(descriptor)[0] for descriptor in listening], sorted(addresses)))
     store.set(f"volary/member/{rank}", own.decode())  # torch declares text here
-    return [json.decode(store.get(f"volary/member/{other}"), type=_Member) for other in range(size)]
+    return [json.decode(text, type=_Member) for text in _of_all(store, "member", size)]
+
+
+def _of_all(store: Store, topic: str, size: int) -> Iterator[bytes]:
+    """Read the value that each rank sets under a topic: in few messages, as the board may be far."""
+    keys = [f"volary/{topic}/{rank}" for rank in range(size)]
+    for start in range(0, size, READ_AT_ONCE):
+        yield from store.multi_get(keys[start : start + READ_AT_ONCE])

@@ -56,6 +56,14 @@ class Bulletin(Protocol):
         """Take back what this rank has posted under `topic`, which nobody reads any more."""
         ...
 
+    def note(self, topic: str, value: Any) -> None:
+        """Note a value for all groups of the run, this one and those that come when members change."""
+        ...
+
+    def noted(self, topic: str) -> Any:
+        """Return the value that was noted last under `topic`; None: none was. Never waits for one."""
+        ...
+
     def within(self, part: str) -> Bulletin:
         """A part of it, whose topics are its own."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 def from_leader(bulletin: Bulletin, topic: str, decide: Callable[[], Any]) -> Any:
     """Return the leader's decision, on all ranks: it posts that, of JSON's types, under `topic`. A collective call."""
-    if leads(bulletin.rank):
-        bulletin.post(topic, decide())
-    return bulletin.read(topic, LEADER)
+    if not leads(bulletin.rank):
+        return bulletin.read(topic, LEADER)
+    decision = decide()
+    bulletin.post(topic, decision)
+    return json.loads(json.dumps(decision))  # in the types that the others get

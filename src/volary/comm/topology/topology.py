@@ -16,7 +16,6 @@ from volary.errors import SettingError
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin
-    from volary.comm.topology.links import Links
 
 
 @dataclass(frozen=True)
@@ -92,21 +91,6 @@ class Topology:
         return text
 
 
-def find(links: Links, description: Path | None = None) -> Topology:
-    """The topology of a group's ranks: nodes by who can share memory, sub-networks as described, else as measured.
-
-    A collective call. description: a file for `described`; only rank 0 reads it. Raises SettingError, on all ranks, if
-    it does not fit; PeerLost if a rank goes away meanwhile.
-    """
-    from volary.comm.topology.tournament import measured
-
-    bulletin = links.group.bulletin
-    found = _nodes(bulletin)
-    if description is not None:
-        found = _as_described(bulletin, found, description)
-    return measured(links, found)
-
-
 def described(description: Path, hosts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """The sub-networks that a file describes, as places in `hosts`, by host names (what `hostname` prints).
 
@@ -133,8 +117,8 @@ def described(description: Path, hosts: Sequence[str]) -> tuple[tuple[int, ...],
     return tuple(tuple(node for node, host in enumerate(hosts) if host in group) for group in groups)
 
 
-def _nodes(bulletin: Bulletin) -> Topology:
-    """Find who shares memory with whom, in one sub-network, and why ranks that could do not."""
+def nodes_of(bulletin: Bulletin) -> Topology:
+    """Find who shares memory with whom, in one sub-network, and why ranks that could do not. A collective call."""
     from volary.comm.groups import gloo
     from volary.comm.memory.shared_memory import machine
     from volary.comm.topology.kept_rates import own_link
@@ -156,8 +140,8 @@ def _nodes(bulletin: Bulletin) -> Topology:
     )
 
 
-def _as_described(bulletin: Bulletin, found: Topology, description: Path) -> Topology:
-    """`found` in the sub-networks that rank 0 read; what it could not read is refused on all ranks."""
+def as_described(bulletin: Bulletin, found: Topology, description: Path) -> Topology:
+    """`found` in the sub-networks of a file that rank 0 reads. A collective call. Raises SettingError, on all ranks."""
 
     def groups() -> dict[str, Any]:
         try:

@@ -1,31 +1,21 @@
-"""Measures the links between nodes in a short tournament; groups of fast pairs are sub-networks.
+"""A tournament shows what the links between nodes carry; groups of fast pairs are sub-networks.
 
 In each round every node has one partner, and all pairs send both ways at once: so a trunk that several pairs share
 shows what it leaves to each. After as many rounds as there are other nodes each pair has met.
-
-Where an earlier run has kept what these links carry, a look is enough: the same rounds with less data. If they show
-the same, the kept figures are used, and else all is measured anew.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
-
-from volary.comm.topology import kept_rates
-from volary.sharding.groups import leads
 
 if TYPE_CHECKING:
     from volary.comm.topology.kept_rates import Groups
     from volary.comm.topology.links import Links
-    from volary.comm.topology.topology import Topology
 
 BUDGET_S = 0.8  # of all rounds together, roughly, however slow a link is
-LOOK_S = 0.1  # the same where it is known what links should carry
-ALIKE = 2.0  # a link whose rate differs by less than this factor is as it was
 PROBE_BYTES = 160 * 1024  # a rested link lets some 100 KB pass at once: more than that
 LEAST_BYTES, MOST_BYTES = 128 * 1024, 4 * 1024 * 1024  # of what is timed, each way
 SMALL_BYTES, SMALL_TRIES = 1024, 3
@@ -34,47 +24,6 @@ _TAG = 1 << 30  # no sum uses it
 
 Pair = tuple[int, int]  # of nodes, the lower first
 Rates = dict[Pair, float]  # bytes per second in each direction
-
-
-def measured(links: Links, topology: Topology) -> Topology:
-    """`topology` with what its links carry, and where it has one sub-network with those that show twice.
-
-    A collective call. Raises PeerLost if a rank goes away.
-    """
-    if len(topology.nodes) < 2:
-        return topology
-    rates, groups = _as_kept(links, topology) or _anew(links, topology)
-    if groups:
-        topology = replace(topology, subnetworks=groups, source="measured")
-    within, across = _sorted(topology, rates)
-    return replace(
-        topology, within_bytes_per_s=min(within, default=None), between_bytes_per_s=max(across, default=None)
-    )
-
-
-def _as_kept(links: Links, topology: Topology) -> tuple[Rates, Groups] | None:
-    """Return the kept rates if a look at all pairs shows the same; alike on all ranks."""
-    known = kept_rates.load(links.group.bulletin, topology)
-    if known is None:
-        return None
-    rates = {(one, other): rate for one, other, rate in known.rates}
-    seen = tournament(links, topology.leaders, LOOK_S)
-    alike = all(1 / ALIKE < rate / rates[pair] < ALIKE for pair, rate in seen.items())
-    return (rates, known.subnetworks) if alike else None
-
-
-def _anew(links: Links, topology: Topology) -> tuple[Rates, Groups]:
-    """The rates, and the sub-networks that show twice where none are described; kept for later runs."""
-    nodes = len(topology.nodes)
-    groups: Groups = ()
-    rates = tournament(links, topology.leaders)
-    if len(topology.subnetworks) == 1 and (found := subnetworks(rates, nodes)):
-        again = tournament(links, topology.leaders)
-        rates = {pair: max(rate, again[pair]) for pair, rate in rates.items()}
-        groups = found if subnetworks(again, nodes) == found == subnetworks(rates, nodes) else ()
-    if leads(links.rank):
-        kept_rates.keep(topology, rates, groups)
-    return rates, groups
 
 
 def subnetworks(rates: Rates, nodes: int) -> Groups:
@@ -108,16 +57,24 @@ def rounds(players: int) -> list[list[Pair]]:
     return found
 
 
-def tournament(links: Links, leaders: Sequence[int], budget_s: float = BUDGET_S) -> Rates:
-    """The rate of each pair of nodes. A collective call: ranks that lead no node only receive the others' times."""
-    games = rounds(len(leaders))
+def tournament(
+    links: Links, leaders: Sequence[int], budget_s: float = BUDGET_S, only: Collection[Pair] | None = None
+) -> Rates:
+    """The rate of each pair of nodes. A collective call: ranks that lead no node only receive the others' times.
+
+    only: the pairs that play; None: all.
+    """
+    games = [[pair for pair in game if only is None or pair in only] for game in rounds(len(leaders))]
+    games = [game for game in games if game]
     rates: Rates = {}
     for game in games:
-        probe_s = _play(links, leaders, game, PROBE_BYTES)
-        size_bytes = PROBE_BYTES * budget_s / len(games) / max(probe_s.values())
-        size_bytes = round(min(MOST_BYTES, max(LEAST_BYTES, size_bytes)))
-        for pair, took_s in _play(links, leaders, game, size_bytes).items():
-            rates[pair] = size_bytes / took_s
+        size_bytes, took_s = PROBE_BYTES, _play(links, leaders, game, PROBE_BYTES)
+        slowest_s = max(took_s.values())
+        if slowest_s < BUDGET_S:  # else more would take as long again, and be as rough
+            wanted_bytes = PROBE_BYTES * budget_s / len(games) / slowest_s
+            size_bytes = round(min(MOST_BYTES, max(LEAST_BYTES, wanted_bytes)))
+            took_s = _play(links, leaders, game, size_bytes)
+        rates |= {pair: size_bytes / pair_s for pair, pair_s in took_s.items()}
     return rates
 
 
@@ -156,11 +113,3 @@ def _exchange(links: Links, partner: int, size_bytes: int) -> float:
     coming.wait()
     leaving.wait()
     return max(time.perf_counter() - started, 1e-9)
-
-
-def _sorted(topology: Topology, rates: Rates) -> tuple[list[float], list[float]]:
-    """The rates inside sub-networks, and across."""
-    group = [topology.place_of(node)[0] for node in range(len(topology.nodes))]
-    within = [rate for (one, other), rate in rates.items() if group[one] == group[other]]
-    across = [rate for (one, other), rate in rates.items() if group[one] != group[other]]
-    return within, across

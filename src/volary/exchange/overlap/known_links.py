@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from volary.comm.groups.leading import from_leader
 from volary.comm.topology.links import Links
+from volary.comm.topology.measuring import find
 from volary.comm.topology.route_choice import choose
 from volary.comm.topology.switch_points import SwitchPoints, load
-from volary.comm.topology.topology import find
 from volary.comm.topology.tournament import message_s, tournament
 from volary.exchange.choice.costs import LinkCosts
 from volary.exchange.overlap.broadcasts import Broadcasts

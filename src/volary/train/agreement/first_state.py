@@ -67,5 +67,8 @@ def agree_on_network(module: nn.Module, group: Group, data: Facts | None = None)
 
     data: facts of each rank's data, which must agree, too. A collective call.
     """
-    compare(group.bulletin, "shapes", shape_facts(module) | (data or {}))
+    facts = shape_facts(module) | (data or {})
+    compare(group.bulletin, "shapes", facts)
+    if group.leads:  # for those that join
+        group.bulletin.post("shapes", facts)
     share_buffers(module, group)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from volary.comm.control.store import set_then_get
+
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
@@ -56,17 +58,29 @@ class BoardBulletin:
 
     def share(self, topic: str, value: Any) -> list[Any]:
         """Post a value and read everybody's, by rank."""
-        self.post(topic, value)
-        everybody: list[Any] = []
-        for start in range(0, self.size, READ_AT_ONCE):
-            keys = [self._key(topic, rank) for rank in range(start, min(start + READ_AT_ONCE, self.size))]
+        keys = [self._key(topic, rank) for rank in range(self.size)]
+        with self._waiting():
+            everybody = set_then_get(self._store, keys[self.rank], json.dumps(value), keys[:READ_AT_ONCE])
+        for start in range(READ_AT_ONCE, self.size, READ_AT_ONCE):
             with self._waiting():
-                everybody += map(json.loads, self._store.multi_get(keys))
-        return everybody
+                everybody += self._store.multi_get(keys[start : start + READ_AT_ONCE])
+        return [json.loads(one) for one in everybody]
 
     def forget(self, topic: str) -> None:
         """Take back what this rank has posted under `topic`, which nobody reads any more."""
         self._store.delete_key(self._key(topic, self.rank))
+
+    def note(self, topic: str, value: Any) -> None:
+        """Note a value for all groups of the run, this one and those that come when members change."""
+        self._store.set(self._key_of_run(topic), json.dumps(value))
+
+    def noted(self, topic: str) -> Any:
+        """Return the value that was noted last under `topic`; None: none was. Never waits for one."""
+        key = self._key_of_run(topic)
+        return json.loads(self._store.get(key)) if self._store.check([key]) else None
+
+    def _key_of_run(self, topic: str) -> str:
+        return f"bulletin/{self._attempt}/noted/{topic}"
 
     def _key(self, topic: str, rank: int) -> str:
         return f"bulletin/{self._attempt}{self._part}/{topic}/{rank}"

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, announced
+
+if TYPE_CHECKING:
+    from volary.comm.control.store import KeyedStore
 
 
 class CurrentDriver:
@@ -11,6 +16,25 @@ class CurrentDriver:
 
     def __init__(self, meeting: Meeting) -> None:
         self.meeting = meeting
+        self._board: tuple[Meeting, KeyedStore] | None = None
+
+    def keep_board(self, meeting: Meeting, board: KeyedStore) -> None:
+        """Keep a board, met there, open for the next group: far away a new connection takes several round trips."""
+        self._board = meeting, board
+
+    def board(self, key: bytes, timeout_s: float) -> tuple[Meeting, KeyedStore]:
+        """The run's board, as it was kept open or connected to anew, and where it is. timeout_s: as of the store.
+
+        Raises VolaryError.
+        """
+        from volary.comm.control.store import KeyedStore  # imports torch
+
+        at, kept, self._board = self.meeting, self._board, None
+        if kept is not None and kept[0] == at and not kept[1].closed:
+            return kept
+        if kept is not None:
+            kept[1].close()
+        return at, KeyedStore.at(at.host, at.port, key, at.attempt_id, timeout_s)
 
     def newer(self, directory: RunDirectory) -> Meeting | None:
         """Where a driver meets that has taken the place of this one, if the run's directory says so."""

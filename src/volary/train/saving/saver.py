@@ -37,7 +37,7 @@ def drafts_of(
     them does not see the run's directory. A collective call.
     """
     checkpoints = Checkpoints(member.directory.checkpoints)
-    apart = any(gather_plain(member.remote is not None, group))
+    apart = any(group.bulletin.share("whether its directory is elsewhere", member.remote is not None))
 
     def alone() -> bool:
         return bool(pulse.lost)

@@ -17,7 +17,6 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from volary.comm.channels.channel import Credentials
 from volary.comm.control.connection import Connection
-from volary.comm.control.store import KeyedStore
 from volary.comm.groups.group import LAST_RESORT_S, Group, cut, join, leave
 from volary.comm.relay.forwarder import reachable
 from volary.comm.transports import ROOM as TRANSPORTS
@@ -29,6 +28,7 @@ from volary.server.client.link import Link
 from volary.sharding.groups import LEADER
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import compare, compare_with_first
+from volary.train.recovery.pausing import MembersChange
 from volary.train.served.roster_client import RosterClient
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ def joined(
 
     Raises PeerLost, and RanksDiffer unless all have the same code.
     """
-    place = member.place
-    store, attempt = _board(member)
+    place, paused = member.place, False
+    at, store = member.driver.board(member.directory.key(), LAST_RESORT_S)
     try:
         recorder.starting("meeting the other workers")
         recorder.enter("exchange")
         part = _part(change) or part
-        bulletin = BoardBulletin(store, place.rank, place.world_size, attempt, part, recorder.waiting)
+        bulletin = BoardBulletin(store, place.rank, place.world_size, at.attempt, part, recorder.waiting)
 
         def interrupt() -> None:
             store.close()
@@ -87,8 +87,11 @@ def joined(
                 group = join(meets_at, bulletin, device, LAST_RESORT_S, place.address, backend)
                 if code is not None:
                     compare(group.bulletin, "code", code)
+                    if group.leads:  # for those that join
+                        bulletin.post("code", code)
                 yield group
-        except VolaryError:
+        except VolaryError as error:
+            paused = isinstance(error, MembersChange)
             raise
         except RuntimeError as error:
             # torch names no peer; a rank whose own code failed says so itself
@@ -97,7 +100,10 @@ def joined(
             raise
     finally:
         leave()
-        store.close()
+        if paused:
+            member.driver.keep_board(at, store)
+        else:
+            store.close()
 
 
 def gathered(
@@ -107,10 +113,16 @@ def gathered(
 
     interrupting: as of `joined`. Raises VolaryError.
     """
-    (store, attempt), place = _board(member), member.place
-    with closing(store), interrupting(store.close):
-        part = _part(change)
-        return BoardBulletin(store, place.rank, place.world_size, attempt, part, recorder.waiting).share(topic, value)
+    (at, store), place = member.driver.board(member.directory.key(), LAST_RESORT_S), member.place
+    bulletin = BoardBulletin(store, place.rank, place.world_size, at.attempt, _part(change), recorder.waiting)
+    try:
+        with interrupting(store.close):
+            found = bulletin.share(topic, value)
+    except BaseException:
+        store.close()
+        raise
+    member.driver.keep_board(at, store)
+    return found
 
 
 def facts_of_first(member: Membership, recorder: Recorder, news: MemberNews, topics: Sequence[str]) -> Facts:
@@ -120,10 +132,10 @@ def facts_of_first(member: Membership, recorder: Recorder, news: MemberNews, top
     """
     while True:
         now = news.newest
-        store, attempt = _board(member)
+        at, store = member.driver.board(member.directory.key(), LAST_RESORT_S)
         try:
             with closing(store), news.interrupting(now, store.close):
-                bulletin = BoardBulletin(store, member.place.rank, 1, attempt, _part(now.number), recorder.waiting)
+                bulletin = BoardBulletin(store, member.place.rank, 1, at.attempt, _part(now.number), recorder.waiting)
                 facts: list[Facts] = [bulletin.read(topic, LEADER) for topic in topics]
                 return {name: fact for some in facts for name, fact in some.items()}
         except VolaryError:
@@ -134,11 +146,6 @@ def facts_of_first(member: Membership, recorder: Recorder, news: MemberNews, top
 def alone() -> Group:
     """The group of this worker by itself."""
     return Group(BoardBulletin(HashStore(), 0, 1, 0))
-
-
-def _board(member: Membership) -> tuple[KeyedStore, int]:
-    at, key = member.meeting, member.directory.key()
-    return KeyedStore.at(at.host, at.port, key, at.attempt_id, LAST_RESORT_S), at.attempt
 
 
 def _part(change: int) -> str:
