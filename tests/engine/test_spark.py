@@ -15,8 +15,9 @@ import volary
 from faults._running import VOLARY, Run, last_step, running, session, state
 from volary.engine.spark import SparkEngine
 from volary.errors import SettingError
+from volary.executors.sent import HasVolary
 from volary.executors.stage import StageSettings, cause, lacks, scratch
-from volary.executors.task import TaskOrder, task
+from volary.executors.task import TaskOrder, be_task
 
 RAISED = """Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure \
 reason: Stage failed because barrier task ResultTask(0, 1) finished unsuccessfully.
@@ -116,25 +117,25 @@ def test_a_cluster_without_barriers_is_refused_by_its_version():
     assert lacks(has | {"version": "3.5.0"}, 2) is None
 
 
-def order(version: str, **variables: str) -> str:
-    """The answer to a task of a driver with this version."""
-    return TaskOrder(version=version, command=[], python="", folder="", variables=variables, log="").words()
-
-
 def test_an_executor_with_another_version_or_without_volary_is_named_with_what_it_should_have(monkeypatch):
-    with pytest.raises(RuntimeError, match=rf"executor on \S+: has Volary {volary.__version__}; accepted: .*, 9\.9"):
-        next(task(order("9.9"))(iter(())))
+    required, (ours,) = HasVolary().__reduce__()
+    required(ours)
+    monkeypatch.setattr(volary, "__version__", "9.9")
+    said = rf"executor on \S+: has Volary 9\.9; accepted: the driver's, {re.escape(ours)}"
+    with pytest.raises(RuntimeError, match=said):
+        required(ours)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(RuntimeError, match=r"executor on \S+: Volary is not installed; accepted: 9\.9"):
-        next(task(order("9.9"))(iter(())))
+    with pytest.raises(RuntimeError, match=rf"executor on \S+: Volary is not installed; accepted: {re.escape(ours)}"):
+        required(ours)
 
 
 def test_a_driver_that_an_executor_does_not_reach_is_named_with_the_address_that_was_tried():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
+    order = TaskOrder(command=[], python="", folder="", variables={"VOLARY_MEET": address}, log="")
     said = rf"^executor on \S+ does not reach the run's driver at {address}: Connection refused; accepted: "
     with pytest.raises(RuntimeError, match=said):
-        next(task(order(volary.__version__, VOLARY_MEET=address))(iter(())))
+        next(be_task(order.words(), iter(())))
 
 
 def test_the_master_is_the_one_of_spark_s_own_configuration_if_the_session_names_none(installed, monkeypatch):

@@ -135,7 +135,7 @@ def test_rows_beyond_the_bound_of_memory_are_in_a_file_without_a_name_and_are_th
 def test_a_worker_says_what_was_wrong_with_rows_that_a_task_took(monkeypatch):
     """The task is this process, which has met no Spark."""
     nulls = pa.RecordBatch.from_pydict({**batch(1, 0, 1).to_pydict(), "x": pa.array([None], pa.list_(pa.float32()))})
-    order = HoldOrder(version="", key=KEY.hex(), split=0, layout=LAYOUT, towards="", keep_bytes=0)
+    order = HoldOrder(key=KEY.hex(), split=0, layout=LAYOUT, towards="", keep_bytes=0)
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: FirstAttempt)))
     (said,) = (json.loads(row["answer"]) for one in hold(order.words(), iter([nulls])) for row in one.to_pylist())
     Path("rows.json").write_text(json.dumps({"rows": [1, 0], "classes": 10, "seconds": 1.0, "tasks": [said]}))

@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from volary.errors import BadInput
 from volary.executors.application import attached, resources
 from volary.executors.feeding import fed
 from volary.executors.frame import HandedFrames
+from volary.executors.sent import sent
 from volary.executors.stage import CONNECT, FED, KEY, StageSettings, cause, lacks, scratch
-from volary.executors.task import TaskOrder, task
+from volary.executors.task import TaskOrder, be_task
 from volary.run.machine.descendants import below, end
 
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that computes nothing: it is to be there soon
@@ -122,7 +124,7 @@ def _run(spark: Any, settings: StageSettings, command: Sequence[str]) -> int:
         rows = "" if frames is None else json.dumps(_rows(spark, frames, settings.count))
         order = TaskOrder.of(settings, command, rows).words()
         numbers = spark.range(0, settings.count, 1, settings.count)
-        stage = numbers.mapInArrow(task(order), "status long", barrier=True)
+        stage = numbers.mapInArrow(sent(partial(be_task, order)), "status long", barrier=True)
         return int(any(row["status"] for row in stage.collect()))
     except BaseException:  # this process is asked to end, say; an application of its own ends with it
         with suppress(Exception):  # what is to be cancelled may have ended

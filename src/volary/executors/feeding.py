@@ -6,16 +6,15 @@ import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import volary
 from volary.executors.frame import HandedFrames, rows_of
-from volary.executors.holding import HoldOrder
-from volary.executors.task import task
+from volary.executors.holding import HoldOrder, hold, look_after
+from volary.executors.sent import sent
 
 EACH = 4  # processes for each worker: partitions beyond them are taken one after another
 _TRIES = 4
-_HOLD, _LOOK_AFTER = "volary.executors.holding:hold", "volary.executors.holding:look_after"
 
 
 def fed(spark: Any, frames: HandedFrames, workers: int) -> dict[str, Any]:
@@ -48,7 +47,6 @@ def _announced(spark: Any, frames: HandedFrames, workers: int, key: str) -> list
     for split, view in enumerate((frames.train, frames.test)):
         if view is not None:
             order = HoldOrder(
-                version=volary.__version__,
                 key=key,
                 split=split,
                 layout=frames.layout,
@@ -56,14 +54,16 @@ def _announced(spark: Any, frames: HandedFrames, workers: int, key: str) -> list
                 keep_bytes=frames.keep_bytes // EACH,
             )
             rows = rows_of(spark, view).coalesce(EACH * workers)
-            words += [row["answer"] for row in rows.mapInArrow(task(order.words(), _HOLD), "answer string").collect()]
+            words += [
+                row["answer"] for row in rows.mapInArrow(sent(partial(hold, order.words())), "answer string").collect()
+            ]
     return words
 
 
 def _asked(spark: Any, held: Sequence[Mapping[str, Any]], key: str, *, release: bool) -> str:
     """Say which of these processes is lost; empty if none is. If one is, or with `release`, the others end."""
     where = [{"host": one["host"], "port": one["port"]} for one in held if "port" in one]
-    order = {"version": volary.__version__, "key": key, "held": where, "release": release}
-    look = spark.range(0, 1, 1, 1).mapInArrow(task(json.dumps(order), _LOOK_AFTER), "answer string")
+    order = {"key": key, "held": where, "release": release}
+    look = spark.range(0, 1, 1, 1).mapInArrow(sent(partial(look_after, json.dumps(order))), "answer string")
     (row,) = look.collect()
     return str(row["answer"])

@@ -36,7 +36,6 @@ class HoldOrder:
     machine. keep_bytes: of a task's rows that stay in memory.
     """
 
-    version: str
     key: str
     split: int
     layout: ColumnLayout

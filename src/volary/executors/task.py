@@ -7,14 +7,13 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import volary
 from volary.executors.stage import KEY, ROWS, StageSettings
 from volary.run.launch.assignment import MEET
 from volary.run.launch.child import Child
@@ -29,7 +28,6 @@ class TaskOrder:
     rows: what workers are to know of the rows of the run's frames, as JSON; empty: it has none.
     """
 
-    version: str
     command: Sequence[str]
     python: str
     folder: str
@@ -41,7 +39,6 @@ class TaskOrder:
     def of(cls, settings: StageSettings, command: Sequence[str], rows: str = "") -> TaskOrder:
         ours = {name: value for name, value in os.environ.items() if name.startswith("VOLARY_")}
         return cls(
-            version=volary.__version__,
             command=command,
             python=sys.executable,
             folder=str(Path.cwd()),
@@ -52,33 +49,6 @@ class TaskOrder:
 
     def words(self) -> str:
         return json.dumps(asdict(self))
-
-
-def task(order: str, work: str = "volary.executors.task:be_task") -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function that a task of Spark runs; it travels as it is, and looks for Volary where it arrives.
-
-    work: the function that it calls there, with the order, which has the driver's version, and its batches.
-    """
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        import json
-        import socket
-        from importlib import import_module
-        from importlib.util import find_spec
-
-        wanted = json.loads(order)["version"]
-        if find_spec("volary") is None:
-            raise RuntimeError(f"executor on {socket.gethostname()}: Volary is not installed; accepted: {wanted}")
-        import volary
-
-        if volary.__version__ != wanted:
-            raise RuntimeError(
-                f"executor on {socket.gethostname()}: has Volary {volary.__version__}; accepted: the driver's, {wanted}"
-            )
-        module, _, name = work.partition(":")
-        yield from getattr(import_module(module), name)(order, batches)
-
-    return run
 
 
 def be_task(order: str, batches: Iterator[Any]) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from volary.errors import BadInput
 from volary.executors.arrays import require_numbers, values_of
+from volary.executors.sent import sent
 from volary.spark.blocks import (
     TensorColumn,
     TensorFunction,
@@ -86,7 +87,8 @@ def aggregate(fetches: TensorFunction, grouped: Any, frame: Any, shapes: Shapes 
 
     kinds = dict(frame.dtypes)
     schema = ", ".join([*(f"`{key}` {kinds[key]}" for key in keys), _schema(columns)])
-    return grouped.applyInArrow(reduce, schema)
+    reduced = sent(reduce)
+    return grouped.applyInArrow(lambda table: reduced(table), schema)  # Spark counts the parameters
 
 
 def analyze(frame: Any) -> dict[str, tuple[int | None, ...]]:
@@ -162,7 +164,7 @@ def _with(frame: Any, columns: Mapping[str, TensorColumn], made: Mapping[str, Te
         found = apply(tensors_of(dict(zip(names, given, strict=True))))
         return arrow.StructArray.from_arrays([arrow_of(found[name]) for name in results], names=results)
 
-    call = functions.arrow_udf(block, returnType=_schema(made), functionType=functions.ArrowUDFType.SCALAR)
+    call = functions.arrow_udf(sent(block), returnType=_schema(made), functionType=functions.ArrowUDFType.SCALAR)
     with_all = frame.withColumn(_MADE, call(*(without_vectors(frame, name) for name in names)))
     return with_all.select(*frame.columns, *(functions.col(f"{_MADE}.`{name}`").alias(name) for name in results))
 
@@ -180,14 +182,14 @@ def _reduced(frame: Any, columns: Mapping[str, TensorColumn], apply: _Apply) -> 
             yield arrow.RecordBatch.from_pydict({name: arrow_of(found[name]) for name in names})
 
     rows = frame.select(*(without_vectors(frame, name).alias(name) for name in names))
-    parts = rows.mapInArrow(partial, _schema(columns))
+    parts = rows.mapInArrow(sent(partial), _schema(columns))
     number = import_module("pyspark.sql.functions").spark_partition_id().alias("n")
     with said_plainly():
         tasks = rows.select(number).agg({"n": "max"}).first()
         count = 1 + int(tasks[0] or 0)
         while count > _AT_ONCE:
             count = -(-count // _AT_ONCE)
-            parts = parts.repartition(count).mapInArrow(partial, _schema(columns))
+            parts = parts.repartition(count).mapInArrow(sent(partial), _schema(columns))
         table = parts.toArrow()
     if not table.num_rows:
         raise BadInput("the frame is empty; accepted: one with rows")

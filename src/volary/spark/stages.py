@@ -15,6 +15,7 @@ from pyspark.sql.functions import ArrowUDFType, arrow_udf, coalesce, col, lit
 
 from volary.errors import BadInput
 from volary.executors.arrays import layout_of
+from volary.executors.sent import sent
 from volary.session.spec import Session
 from volary.spark.running import AS_ARRAYS, train, without_vectors
 from volary.spark.scoring import PREDICTION, Scoring
@@ -113,10 +114,7 @@ class VolaryModel(Model, _Columns, MLWritable, MLReadable):  # type: ignore[misc
         layout = layout_of(types, inputs, shape=self.getOrDefault(self.shape) or _shape(self.network, types, inputs))
         scoring = Scoring.tried(self.network, layout, outputs, decodes=self.getOrDefault(self.decode))
 
-        def score(*columns: Any) -> Any:
-            return scoring.columns(*columns)
-
-        made = arrow_udf(score, returnType=scoring.schema(), functionType=ArrowUDFType.SCALAR)
+        made = arrow_udf(sent(scoring.columns), returnType=scoring.schema(), functionType=ArrowUDFType.SCALAR)
         given = [without_vectors(dataset, name) for name in inputs]
         scored = dataset.withColumn(_MADE, made(*given))
         return scored.select("*", *(col(f"{_MADE}.`{name}`").alias(name) for name in outputs)).drop(_MADE)

@@ -7,9 +7,11 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from volary.executors.sent import sent
 from volary.partition.jobs.share import GradientSlice, SharedNetwork, TaskShare
 
 ADDED_UP_HERE = 4  # tasks whose gradients the driver adds up: a second stage costs more than so many take to arrive
+_Row = dict[str, Any]  # tasks exchange no types of ours: they may have no Volary
 _SLICES = "number int, task int, values binary, abouts array<binary>"
 
 
@@ -26,49 +28,47 @@ def summed_slices(spark: Any, network: SharedNetwork, state: bytes, shares: Sequ
 
 def _by_context(spark: Any, network: SharedNetwork, state: bytes, shares: Sequence[TaskShare]) -> list[GradientSlice]:
     context = spark.sparkContext
-    sent = context.broadcast(state)
+    values, learn = context.broadcast(state), sent(partial(_learnt, network))
     try:
-        slices = context.parallelize(shares, len(shares)).flatMap(lambda share: network.learnt(sent.value, share))
+        rows = context.parallelize([share._asdict() for share in shares], len(shares))
+        slices = rows.flatMap(lambda row: learn([row | {"state": values.value}]))
         if network.slices > 1:
-            keyed = slices.keyBy(lambda one: one.number).partitionBy(network.slices, int)
-            slices = keyed.values().mapPartitions(network.summed)
-        found: list[GradientSlice] = slices.collect()
-        return found
+            keyed = slices.keyBy(lambda row: row["number"]).partitionBy(network.slices, int)
+            slices = keyed.values().mapPartitions(sent(partial(_summed, network)))
+        return _slices(slices.collect())
     finally:
-        sent.destroy()  # or its files stay as long as the application
+        values.destroy()  # or its files stay as long as the application
 
 
 def _by_frames(spark: Any, network: SharedNetwork, state: bytes, shares: Sequence[TaskShare]) -> list[GradientSlice]:
     arrow: Any = import_module("pyarrow")
     both = [arrow.Table.from_pylist([share._asdict() for share in shares]), arrow.table({"state": [state]})]
     given, states = map(spark.createDataFrame, both)
-    sent = given.crossJoin(import_module("pyspark.sql.functions").broadcast(states))
-    slices = sent.mapInArrow(partial(_of_rows, partial(_learnt, network)), _SLICES)
+    rows = given.crossJoin(import_module("pyspark.sql.functions").broadcast(states))
+    slices = rows.mapInArrow(sent(partial(_of_batches, partial(_learnt, network))), _SLICES)
     if network.slices > 1:
         slices = slices.repartitionById(network.slices, "number")
-        slices = slices.mapInArrow(partial(_of_rows, partial(_summed, network)), _SLICES)
+        slices = slices.mapInArrow(sent(partial(_of_batches, partial(_summed, network))), _SLICES)
     return _slices(slices.toArrow().to_pylist())
 
 
-def _of_rows(
-    work: Callable[[Iterable[dict[str, Any]]], Iterator[GradientSlice]], batches: Iterable[Any]
-) -> Iterator[Any]:
+def _of_batches(work: Callable[[Iterable[_Row]], Iterator[_Row]], batches: Iterable[Any]) -> Iterator[Any]:
     """Do some work on rows, as a task that has them in Arrow's batches."""
     arrow: Any = import_module("pyarrow")
     binary = arrow.binary()
     kinds = {"number": arrow.int32(), "task": arrow.int32(), "values": binary, "abouts": arrow.list_(binary)}
-    for one in work(row for batch in batches for row in batch.to_pylist()):
-        yield arrow.RecordBatch.from_pylist([one._asdict()], arrow.schema(kinds))
+    for row in work(row for batch in batches for row in batch.to_pylist()):
+        yield arrow.RecordBatch.from_pylist([row], arrow.schema(kinds))
 
 
-def _learnt(network: SharedNetwork, rows: Iterable[dict[str, Any]]) -> Iterator[GradientSlice]:
+def _learnt(network: SharedNetwork, rows: Iterable[_Row]) -> Iterator[_Row]:
     for row in rows:
-        yield from network.learnt(row.pop("state"), TaskShare(**row))
+        yield from (one._asdict() for one in network.learnt(row.pop("state"), TaskShare(**row)))
 
 
-def _summed(network: SharedNetwork, rows: Iterable[dict[str, Any]]) -> Iterator[GradientSlice]:
-    return network.summed(_slices(rows))
+def _summed(network: SharedNetwork, rows: Iterable[_Row]) -> Iterator[_Row]:
+    return (one._asdict() for one in network.summed(_slices(rows)))
 
 
-def _slices(rows: Iterable[dict[str, Any]]) -> list[GradientSlice]:
+def _slices(rows: Iterable[_Row]) -> list[GradientSlice]:
     return [GradientSlice(**row) for row in rows]
