@@ -98,6 +98,9 @@ def _listed(folder: Path, _changed_ns: int) -> tuple[str, ...]:
 
 def unknown(name: str, known: Sequence[str]) -> SettingError:
     """Return the error for a name that is none of `known`: it names the nearest."""
-    near = difflib.get_close_matches(name, known, n=1)
+    plain = name.lower().replace("_", "")
+    within = [one for one in known if len(one) > 3 and one.replace("_", "") in plain]  # as cosine in CosineAnnealingLR
+    same = [one for one in known if one.lower() == name.lower()]
+    near = same or difflib.get_close_matches(name, known, n=1) or sorted(within, key=len)[-1:]
     hint = f"did you mean {near[0]!r}? " if near else ""
     return SettingError(f"unknown name {name!r}; {hint}Known: {', '.join(known)}")

@@ -1,7 +1,12 @@
+from dataclasses import is_dataclass
+
 import pytest
 from ruamel.yaml.scanner import Scanner
 
+from volary.data.sources import ROOM as SOURCES
 from volary.session import Choice, Session, SessionError
+from volary.session.reading.fields import settings_of
+from volary.session.reading.synonyms import SYNONYMS
 
 
 def refusal(path, overrides=()):
@@ -199,6 +204,44 @@ def test_brackets_by_the_thousand_are_refused_before_most_of_them_are_read(write
             ["session.yaml:3:1: lr: is a setting of the optimizer 'sgd'; write optimizer: {name: sgd, lr: 0.1}"],
         ),
         (
+            "network: lenet\ndata: {source: digits}\nearly_stopping: {patience: 2}\nlearning_rate: 0.1\n",
+            [
+                "session.yaml:3:1: early_stopping: unknown here; did you mean evaluate.patience? "
+                "Write evaluate: {patience: 2}",
+                "session.yaml:4:1: learning_rate: unknown here; did you mean optimizer.lr? Write optimizer: {lr: 0.1}",
+            ],
+        ),
+        (
+            "network: lenet\ndata: {source: digits}\nearly_stopping: {monitor: loss}\nema: {decay: 0.9}\n",
+            [
+                "session.yaml:3:1: early_stopping: unknown here; did you mean evaluate.patience? "
+                "Write evaluate: {patience: ...}",
+                "session.yaml:4:1: ema: unknown here; 'ema' is an average: "
+                "write train: {average: {name: ema, decay: 0.9}}",
+            ],
+        ),
+        (
+            "network: lenet\ndata: {source: digits}\n"
+            "train: {ema: 0.9, average: {decay: 0.9}}\nschedule: {floor: 0.1}\n",
+            [
+                "session.yaml:3:9: train.ema: unknown here; 'ema' is an average: write average: {name: ema, ...}",
+                "session.yaml:3:28: train.average: lacks a name; decay can be set for ema; "
+                "write average: {name: ema, decay: 0.9}",
+                "session.yaml:4:11: schedule: lacks a name; floor can be set for cosine, cyclic, plateau, restarts; "
+                "write schedule: {name: cosine, floor: 0.1}",
+            ],
+        ),
+        (
+            "network: lenet\ndata: {source: {name: lmdb, path: x}}\noptimizer: {name: sgd, learning_rate: 1}\n",
+            [
+                "session.yaml:2:29: data.source.path: unknown; did you mean 'train'? Known: "
+                + ", ".join(settings_of(SOURCES.load("lmdb"))),
+                "session.yaml:2:16: data.source.train: is missing; accepted: a path or a URL (s3://bucket/folder)",
+                "session.yaml:3:24: optimizer.learning_rate: unknown; did you mean 'lr'? Known: lr, momentum, "
+                "dampening, weight_decay, nesterov",
+            ],
+        ),
+        (
             "network: lenet\ndata: {source: digits}\noptimizer: {name: adam, lr: 0.1}\ntrain:\nepochs: 3\n",
             ["session.yaml:5:1: epochs: unknown here; did you mean train.epochs? Write train: {epochs: 3}"],
         ),
@@ -238,6 +281,22 @@ def test_brackets_by_the_thousand_are_refused_before_most_of_them_are_read(write
 )
 def test_a_setting_in_the_wrong_place_is_told_its_own(write, text, sentences):
     assert sorted(refusal(write(text)).splitlines()) == sorted(sentences)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("CosineAnnealingLR", "cosine"), ("OneCycleLR", "one_cycle"), ("reduce_on_plateau", "plateau"), ("Step", "step")],
+)
+def test_the_name_of_a_schedule_elsewhere_finds_ours(write, name, near):
+    text = f"network: lenet\ndata: {{source: digits}}\nschedule: {name}\n"
+    start = f"session.yaml:3:11: schedule: unknown name {name!r}; did you mean {near!r}? Known: "
+    assert refusal(write(text)).startswith(start)
+
+
+@pytest.mark.parametrize("name", SYNONYMS)
+def test_a_name_that_other_trainers_use_is_none_of_ours(name):
+    sections = (hint for hint in settings_of(Session).values() if isinstance(hint, type) and is_dataclass(hint))
+    assert not any(name in settings_of(section) for section in sections)
 
 
 def test_what_is_missing_hides_no_other_mistake(write):

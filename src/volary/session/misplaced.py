@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volary.errors import SettingError
 from volary.session.reading.fields import defaults_of, required_of, settings_of
 from volary.session.reading.node import Node, join
+from volary.session.reading.synonyms import SYNONYMS
 from volary.session.reading.words import choice_in
 
 if TYPE_CHECKING:
@@ -52,14 +53,41 @@ def beside(name: str, cls: type, node: Node, path: str) -> str | None:
 
 def elsewhere(name: str, child: Node, whole: Whole | None) -> str | None:
     """Say what to write if `name`, given the value `child`, is a setting of other sections or plug-ins."""
-    homes = whole.homes(name, sections=isinstance(child.value, dict)) if whole else []
-    if not homes:
-        return _plugin(name, child, whole) if whole else None
+    if whole is None:
+        return None
+    for called in (name, *SYNONYMS.get(name, ())):
+        if homes := whole.homes(called, sections=isinstance(child.value, dict)):
+            return _at(homes, child if called == name else _of_synonym(called, child))
+    return _plugin(name, child, whole)
+
+
+def _at(homes: list[str], child: Node) -> str:
     if child.place == COMMAND_LINE:
         return f"unknown; did you mean {' or '.join(f'{home}={_flow(child.plain())}' for home in homes)}?"
     return (
         f"unknown here; did you mean {' or '.join(homes)}? Write {' or '.join(_below(home, child) for home in homes)}"
     )
+
+
+def _of_synonym(called: str, child: Node) -> Node:
+    """The value of the setting `called`, which others have in a section of its own."""
+    if not isinstance(child.value, dict):
+        return child
+    found: Node = child.value.get(called, child.with_value("..."))
+    return found
+
+
+def nameless(choice: Choice, given: dict[str, Node], default: str | None, path: str) -> str | None:
+    """Say which plug-in to name where settings are given without a name that add to those of the default."""
+    room, settings = choice.open(), {key: child.plain() for key, child in given.items()}
+    known = {name: settings_of(room.load(name)) for name in room.names()} if settings else {}
+    if default not in known or not settings.keys() - known[default].keys():
+        return None
+    meant = [name for name, theirs in known.items() if settings.keys() | known[default].keys() <= theirs.keys()]
+    if not meant:
+        return None
+    line = f"{path.rpartition('.')[2]}: {_flow({'name': meant[0], **settings})}"
+    return f"lacks a name; {', '.join(settings)} can be set for {', '.join(meant)}; write {line}"
 
 
 def moved(name: str, settings: Node, path: str, room: str, default: str) -> str:
@@ -90,12 +118,23 @@ def _all(cls: type, node: Node, path: str, *, sections: bool) -> Iterator[str]:
 
 
 def _plugin(name: str, child: Node, whole: Whole) -> str | None:
-    """Say what to write if `name` is a plug-in, given as if it were a setting that is on or off."""
+    """Say what to write if `name` is a plug-in, given as if it were a setting."""
+    value = child.plain()
     for path, choice in _choices(whole.cls, ""):
-        if name in choice.open().names() and child.plain() in (True, False):
-            setting = path.rpartition(".")[2]
-            instead = f"write {path}={name}" if child.place == COMMAND_LINE else f"write {setting}: {name}"
-            return f"unknown here; {name!r} is a {setting}: {instead if child.plain() else 'leave this out'}"
+        if name not in choice.open().names():
+            continue
+        at_top = whole.root.value.get(name) is child
+        prefix, _, setting = path.rpartition(".")
+        what = f"unknown here; {name!r} is {'an' if setting[0] in 'aeiou' else 'a'} {setting}"
+        if value is False:
+            return f"{what}: leave this out"
+        written = _flow({"name": name, **value}) if isinstance(value, dict) else f"{{name: {name}, ...}}"
+        if value in (True, None, {}):
+            written = name
+        if child.place == COMMAND_LINE:
+            return f"{what}: write {path}={written}"
+        line = f"{setting}: {written}"
+        return f"{what}: write {f'{prefix}: {{{line}}}' if prefix and at_top else line}"
     return None
 
 

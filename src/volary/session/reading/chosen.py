@@ -6,6 +6,7 @@ from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
+from volary.session.misplaced import nameless
 from volary.session.reading.fields import settings_of
 from volary.session.reading.node import FAULT, Node, from_python, join
 from volary.session.values.reference import UserObject, without_name
@@ -36,6 +37,8 @@ def read_choice(choice: Choice, reader: Reader, node: Node, path: str, default: 
     if not isinstance(name.value, str):
         given = "lacks a name" if "name" not in node.value else f"has the name {name.plain()!r}"
         return reader.fault(name.place, path, f"{given}; accepted: {choice.in_words()}")
+    if "name" not in node.value and (sentence := nameless(choice, entries, name.value, path)):
+        return reader.fault(node.place, path, sentence)
     if name.value in (room := choice.open()).moved:
         return reader.moved(name, node.with_value(entries), path, room.moved[name.value], str(default))
     called, fixed = room.unfolded(name.value)

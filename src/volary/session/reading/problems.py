@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from volary.errors import SettingError
+from volary.session.reading.synonyms import SYNONYMS, synonym_of
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,15 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The name of `known` that `name` is probably meant to be."""
     from difflib import get_close_matches
 
+    if name in SYNONYMS:
+        return synonym_of(name, known)
     return next(iter(get_close_matches(name, list(known), n=1)), None)
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
-    """Say that `name` is unknown, which known name is nearest, and which there are."""
+def unknown(known: Iterable[str], near: str | None) -> str:
+    """Say that a name is unknown, which known name is meant, and which there are."""
     names = list(known)
     if not names:
         return "unknown; there are no settings here"
-    near = nearest(name, names)
     hint = f"did you mean {near!r}? " if near else ""
     return f"unknown; {hint}Known: {', '.join(names)}"

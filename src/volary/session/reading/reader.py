@@ -15,6 +15,7 @@ from volary.session.reading.chosen import read_choice
 from volary.session.reading.fields import defaults_of, required_of, settings_of
 from volary.session.reading.node import FAULT, Fault, Node, join
 from volary.session.reading.problems import Problems, SessionError, nearest, unknown
+from volary.session.reading.synonyms import place_of
 from volary.session.reading.words import choice_in, in_words, is_union
 
 
@@ -175,8 +176,9 @@ class Reader:
         known = settings_of(cls)
         if sentence := beside(name, cls, node, path):
             return sentence
-        far = None if nearest(name, known) else elsewhere(name, node.value[name], self.whole)
-        return far or unknown(name, known)
+        near = nearest(name, known) or place_of(name, [one for one in required_of(cls) if one not in node.value])
+        far = None if near else elsewhere(name, node.value[name], self.whole)
+        return far or unknown(known, near)
 
     def _construct(self, cls: type, values: dict[str, Any], node: Node, path: str, faulty: set[str]) -> Any:
         """Let the class check its values. One that it refuses is taken out and the rest tried again: all are found.
