@@ -8,7 +8,7 @@ import io
 import lzma
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +287,14 @@ CASES: dict[tuple[str, str], Case | list[Case]] = {
     ("parquet", "a label that is null"): shards(
         rows(), rows(labels=(None, 1)), expected="d/1.parquet: row 0: has no label"
     ),
+    ("parquet", "with `kind: number`, a target that is null"): shards(
+        rows(), rows(labels=(None, 1)), expected="d/1.parquet: row 0: label is missing, or NaN", kind="number"
+    ),
+    ("parquet", "with `kind: number`, texts as targets"): shards(
+        rows(labels=("a", "b"), label_kind="string"),
+        expected="d/0.parquet: label is of the type string; accepted: numbers, or kind: class",
+        kind="number",
+    ),
     ("parquet", "whole numbers that float32 has not"): shards(
         rows("int64", (1, 2**24 + 1)), expected="d/0.parquet: row 1: a is 16777217, which float32 makes 16777216.0"
     ),
@@ -482,3 +490,25 @@ def test_a_variant_becomes_what_its_row_says(row, case, tmp_path):
     else:
         torch.testing.assert_close(inputs, torch.tensor(case.expected), rtol=0, atol=0, equal_nan=True)
     assert remarks_of(samples) == tuple(f"{tmp_path}/{remark}".replace("/:", ":") for remark in case.remarks)
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_numbers_of_a_parquet_column_are_targets_with_the_kind_number(part, tmp_path):
+    values = shards(
+        rows(labels=(0.5, None), label_kind="float64"),
+        rows(labels=(-3, 2)),
+        expected=(),
+        kind="number",
+        missing="skip",
+    )
+    samples = replace(values, part=part).opened("parquet", tmp_path)
+    inputs, targets = samples.fetch(torch.arange(len(samples)))
+    assert (inputs.tolist(), targets.tolist()) == ([[1, 2], [1, 2], [3, 4]], [[0.5], [-3], [2]])
+    assert (targets.dtype, samples.classes) == (torch.float32, None)
+
+
+def test_numbers_beside_encoded_images_are_targets_with_the_kind_number(tmp_path):
+    pictures = images(("binary", [picture(), picture()]))
+    samples = shards(*pictures, expected=(), kind="number", inputs=("image",)).opened("parquet", tmp_path)
+    inputs, targets = samples.fetch(torch.arange(2))
+    assert (inputs.shape[0], targets.tolist(), targets.dtype) == (2, [[0], [0]], torch.float32)

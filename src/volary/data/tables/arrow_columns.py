@@ -15,10 +15,13 @@ _TEXT = ("string", "large_string", "string_view")
 _BYTES = ("binary", "large_binary", "binary_view")
 
 
-def numbers(column: Any, path: str, name: str) -> NDArray[np.float32]:
+INPUTS = "numbers, or one column of encoded images"
+
+
+def numbers(column: Any, path: str, name: str, accepted: str = INPUTS) -> NDArray[np.float32]:
     """The values of a file's column, NaN for null.
 
-    Raises DataError for a column of something else, and for a number that float32 has not.
+    Raises DataError for a column of something else than is accepted, and for a number that float32 has not.
     """
     arrow = needed("pyarrow", "parquet")
     column = _plain(column)
@@ -26,7 +29,7 @@ def numbers(column: Any, path: str, name: str) -> NDArray[np.float32]:
     if types.is_null(kind) or types.is_boolean(kind) or types.is_decimal(kind):
         column = column.cast(arrow.float64())
     elif not (types.is_integer(kind) or types.is_floating(kind)):
-        raise DataError(f"{path}: {name} is of the type {kind}; accepted: numbers, or one column of encoded images")
+        raise DataError(f"{path}: {name} is of the type {kind}; accepted: {accepted}")
     values = column.to_numpy()  # a null makes float64 of integers
     return as_float32(values, lambda row: f"{path}: row {row}: {name}")
 

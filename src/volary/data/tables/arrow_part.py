@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from volary.data.formats.extras import needed
 from volary.data.remarks import listed, not_read
@@ -57,6 +58,12 @@ class ArrowPart:
             for text in labels(table.column(self._target), f"{path}: {self._target}")
         ]
 
+    def targets(self) -> NDArray[np.float32]:
+        """Each row's target as a number (n,), NaN for null. Raises DataError for a column of something else."""
+        accepted = "numbers, or kind: class"
+        columns = [(str(path), table.column(self._target)) for path, table in self._files]
+        return np.concatenate([numbers(column, path, self._target, accepted) for path, column in columns])
+
     def class_names(self) -> tuple[str, ...]:
         """The names of classes that are numbers, if the files have them. Raises DataError if they differ in that."""
         first = class_labels(self._files[0][1].schema.metadata, self._target)
@@ -89,8 +96,8 @@ class ArrowPart:
         kind = kinds.pop() if len(kinds) == 1 else arrow.large_binary()
         return arrow.chunked_array([chunk for column in found for chunk in column.cast(kind).chunks], kind)
 
-    def table(self) -> TableRows:
-        """The inputs as numbers, NaN for null, and the labels."""
+    def table(self, *, numeric: bool = False) -> TableRows:
+        """The inputs as numbers, NaN for null, and the targets: labels, or numbers if they are numeric."""
         inputs = np.empty((len(self), len(self._inputs)), dtype=np.float32)
         for number, (path, table) in enumerate(self._files):
             block = inputs[self._starts[number] : self._starts[number + 1]]
@@ -101,8 +108,8 @@ class ArrowPart:
             columns=self._inputs,
             target=self._target,
             inputs=inputs,
-            texts=self.labels() if self._target else [],
-            numbers=None,
+            texts=self.labels() if self._target and not numeric else [],
+            numbers=self.targets() if numeric else None,
             rows=np.arange(len(self)),
             row_name=self.name_of,
             remarks=self.remarks,

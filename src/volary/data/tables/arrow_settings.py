@@ -54,7 +54,8 @@ class ArrowSettings(ImageSettings, ABC):
     """Columns of a table become images as `images` gives them, or numbers (columns,) in float32."""
 
     inputs: tuple[str, ...] = ("image",)  # one column of encoded images (or of {bytes, path}), or columns of numbers
-    target: str = "label"  # the column to predict: classes as numbers or names
+    target: str = "label"  # the column to predict
+    kind: str = "class"  # of the target; class: numbers from 0 or names, number: any number
     missing: str = "refuse"  # refuse a missing number, skip its row, or take the mean of the training part's column
 
     def __post_init__(self) -> None:
@@ -63,6 +64,8 @@ class ArrowSettings(ImageSettings, ABC):
             raise SettingError(f"inputs is {self.inputs} and target {self.target!r}; accepted: names of columns")
         if len(set(self.inputs)) < len(self.inputs):
             raise SettingError(f"inputs is {', '.join(self.inputs)}; accepted: each column once")
+        if self.kind not in ("class", "number"):
+            raise SettingError(f"kind is {self.kind!r}; accepted: class, number")
         if self.missing not in SETTINGS:
             raise SettingError(f"missing is {self.missing!r}; accepted: {', '.join(SETTINGS)}")
 
@@ -82,6 +85,8 @@ class ArrowSettings(ImageSettings, ABC):
         # what is missing in the training part is refused when that is opened
         first = self._part(self.files_of("train"), self.inputs if split == "train" or self.missing != "refuse" else ())
         part = first if split == "train" else self._part(self.files_of(split), self.inputs)
+        if self.kind == "number":
+            return self._with_numbers(first, part, split)
         wanted = DataNames(names := first.class_names(), len(names))
         if (images := part.images()) is not None:
             classes = self._classes(first, part, (first.labels(), first.name_of), (part.labels(), part.name_of))
@@ -103,6 +108,34 @@ class ArrowSettings(ImageSettings, ABC):
             statistics=statistics_of(training.inputs) if self.missing == "mean" else (),
         )
         return agreeing(rows, wanted, part.where, first.where)
+
+    def _with_numbers(self, first: ArrowPart, part: ArrowPart, split: Split) -> Samples:
+        """Samples of the part whose targets are numbers. first: the training part."""
+        import torch
+
+        from volary.data.formats.numbers import refuse_not_finite
+        from volary.data.memory import InMemory
+        from volary.data.records.in_memory import InHand
+        from volary.data.tables.table_rows import statistics_of
+
+        if (images := part.images()) is not None:
+            targets = part.targets()
+            refuse_not_finite(targets, lambda row: f"{part.name_of(row)}: {self.target}")
+            records = InHand(lambda index: memoryview(images[index].as_buffer()), len(part), part.name_of)
+            samples = self.decoded(records, torch.from_numpy(targets).unsqueeze(1), None, split)
+            samples.remarks = part.remarks
+            return samples
+        tables = [one.table(numeric=True) for one in dict.fromkeys((first, part))]
+        tables = [settled(one, tables[0], self.missing) for one in tables]
+        training, table = tables[0], tables[-1]
+        assert table.numbers is not None
+        return InMemory(
+            torch.from_numpy(table.inputs),
+            torch.from_numpy(table.numbers).unsqueeze(1),
+            remarks=table.remarks,
+            columns=self.inputs,
+            statistics=statistics_of(training.inputs) if self.missing == "mean" else (),
+        )
 
     def unlabelled(self, given: Path, known: DataNames) -> Unlabelled:
         """A file of the same columns, or a folder of them; for images also image files."""

@@ -25,7 +25,7 @@ class TableRows:
     target: str
     inputs: NDArray[np.floating[Any]]
     texts: list[str]
-    numbers: NDArray[np.float64] | None
+    numbers: NDArray[np.floating[Any]] | None
     rows: NDArray[np.int64]
     row_name: Callable[[int], str]
     remarks: tuple[str, ...] = ()
