@@ -6,8 +6,9 @@ Two workers on this machine train AlexNet-like (34 million parameters, 137 MB, n
 each, with Adam, and save 411 MB to the local disk every 100 steps. `save-stall`: a session, whose workers write half
 each; `save-stall-own`: a loop of one's own, likewise. A step is from the end of the one before to its own
 end, on rank 0; the first ten do not count. ours: the longest of the ten steps after a save; theirs: the median of all
-steps. What the last save of the run takes, which training waits for, is no part of it; what has a period of its own, as
-the comparing of replicas, is off. --quick: saves every 40 steps.
+steps. The longest of the ten steps before a save is printed beside it: no save has to do with that one. What the last
+save of the run takes, which training waits for, is no part of it; what has a period of its own, as the comparing of
+replicas, is off. --quick: saves every 40 steps.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ def _row(name: str, options: Options) -> Row:
             ends = [row.ended_at for row in reader.steps(after=0) if row.rank == 0]
     took = {step: ends[step - 1] - ends[step - 2] for step in range(2, len(ends) + 1)}
     around = [took[save * every + after] for save in range(1, SAVES + 1) for after in range(1, AROUND + 1)]
+    before = [took[save * every - ahead] for save in range(1, SAVES + 1) for ahead in range(AROUND)]
     median = statistics.median(seconds for step, seconds in took.items() if step > WARM)
-    print(f"  {name}: {median:.3f} s a step, {max(around):.3f} s around a save")
+    print(f"  {name}: {median:.3f} s a step, at most {max(around):.3f} s after a save, {max(before):.3f} s before one")
     return Row(name, max(around), "s", "the median step", median, max(around) / median, "at most 1.2", "lower")
 
 

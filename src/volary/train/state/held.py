@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from volary.run.content import Content
 
-_BLOCK_BYTES = 16 << 20  # taken from the system at once, unless a tensor needs more
+_BLOCK_BYTES = 16 << 20  # of a block for several tensors; a larger tensor has one of its own
 _TOUCHED_BYTES = 4 << 20  # between two looks at whether it is enough
 _ALIGNED = 64
 
@@ -103,10 +103,16 @@ class HeldMemory:
         return flat.as_strided(like.shape, like.stride()).copy_(values)
 
     def _room(self, size: int) -> tuple[mmap.mmap, int]:
-        fitting = (number for number, used in enumerate(self._used) if used + size <= len(self._blocks[number]))
-        if (number := next(fitting, None)) is None:
+        large = size > _BLOCK_BYTES
+        fitting = [
+            number
+            for number, block in enumerate(self._blocks)
+            if self._used[number] + size <= len(block) and (large or len(block) == _BLOCK_BYTES)
+        ]
+        # the smallest: whatever the order of tensors, the same ones find room in the same blocks
+        number = min(fitting, key=lambda one: len(self._blocks[one]), default=len(self._blocks))
+        if number == len(self._blocks):
             self._take(max(size, _BLOCK_BYTES))
-            number = len(self._blocks) - 1
         start = self._used[number]
         self._used[number] = -(-(start + size) // _ALIGNED) * _ALIGNED
         return self._blocks[number], start
@@ -116,7 +122,7 @@ class HeldMemory:
         if available is not None and size > FITS * available:
             raise MemoryError(f"{size:,} bytes are needed, and {available:,} are available")
         try:
-            block = mmap.mmap(-1, size)
+            block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory has small pages
         except OSError as error:
             raise MemoryError(str(error)) from error
         if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.serialization import config
 
 from volary.errors import RunError
 from volary.run.content import whole
@@ -20,7 +21,9 @@ class StateContent:
     state: Any
 
     def __call__(self, file: Any) -> None:
-        torch.save(self.state, file)
+        # the sum of a whole tensor at once would hold up the steps beside it; a checkpoint has checksums of its files
+        with config.patch("save.compute_crc32", False):
+            torch.save(self.state, file)
 
     def of(self, state: Any) -> StateContent:
         return StateContent(state)
