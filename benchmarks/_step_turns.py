@@ -17,6 +17,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from _driven import FOUND
 from _report import paired
 from _tuned_ddp import FUSED, TUNED
 from volary.data.order import epoch_order
@@ -60,10 +61,10 @@ def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """The job: build as a session's worker does, choose the peer, and write down the pairs."""
     most, trials, turn_s, pairs_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
     with joined(member, recorder, torch.device("cpu")) as group:
-        training = _training(member, recorder, pulse, group)
+        training = training_of(Session.read(member.directory.session), member, recorder, pulse, group)
         known = PEERS[group.size]
         peers = {name: _peer(training, *known[name]) for name in (known if trials else list(known)[:1])}
-        ours = _ours(training)
+        ours = loop_of(training)
         turns = Turns(training, [ours, *peers.values()], turn_s, of_processors=sys.argv[5] == "processors")
         best = _fastest(peers, turns, trials)
         pairs = max(FEWEST_PAIRS, min(most, int(pairs_s / (2 * turns.length_s))))
@@ -71,7 +72,7 @@ def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
         training.replica.close()
     if member.place.rank == 0:
         text = json.dumps({"paired": asdict(found), "peer": best})
-        (member.directory.results / "turns.json").write_text(text, encoding="utf-8")
+        (member.directory.results / FOUND).write_text(text, encoding="utf-8")
     return "finished"
 
 
@@ -117,9 +118,11 @@ def _fastest(peers: dict[str, Loop], turns: Turns, trials: int) -> str:
     return min(tried, key=lambda name: statistics.median(tried[name]))
 
 
-def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group) -> Training[Lockstep]:
+def training_of(
+    session: Session, member: Membership, recorder: Recorder, pulse: Pulse, group: Group
+) -> Training[Lockstep]:
     """The training of `volary.train.worker.job`."""
-    session, device = Session.read(member.directory.session), torch.device("cpu")
+    device = torch.device("cpu")
     seed_all(session.train.seed)
     model = build_model(session, device)
     share_buffers(model.module, group)
@@ -135,7 +138,9 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group
     return training
 
 
-def _ours(training: Training[Lockstep]) -> Loop:
+def loop_of(training: Training[Lockstep]) -> Loop:
+    """Volary's loop, which continues this training."""
+
     def run(steps: int) -> None:
         training.coordinator.rank.data.feed.limit(training.coordinator.rank.data.feed.step + steps)
         train(training)

@@ -16,20 +16,13 @@ instead of time: what else the machine does counts less.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from _driven import driven
 from _report import Options, Paired, Row, arguments, of_starts, processors_option, report
-from volary.driver.ending import NoWatcher
-from volary.driver.start import drive_of
-from volary.driver.tasks.task import create
-from volary.engine._base import Handle, Launch
-from volary.run.launch.meeting import Meeting
 from volary.session.spec import Session
 
 
@@ -74,8 +67,6 @@ FULL = Effort(starts=3, pairs=15, trials=3, turn_s=0.6, pairs_s=120)
 def main() -> None:
     """Run the rows that are asked for."""
     options = arguments(__doc__, list(CASES), processors_option)
-    path = os.environ.get("PYTHONPATH")  # workers import their job from this folder
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([path] if path else [])])
     report([_row(name, case, options) for name, case in CASES.items() if options.wants(name)], options.json)
 
 
@@ -89,22 +80,9 @@ def _row(name: str, case: Case, options: Options) -> Row:
 def _start(case: Case, effort: Effort, *, processors: bool) -> tuple[Paired, str]:
     """One run, driven as `volary train` drives it; its workers' job takes turns with the peer. And the peer's name."""
     with tempfile.TemporaryDirectory() as folder:
-        session = _session(case, folder)
-        directory, engine = create(session), session.engine
-        work = [str(number) for number in (effort.pairs, effort.trials, effort.turn_s, effort.pairs_s)]
-        command = [sys.executable, "-m", "volary.worker", *work, "processors" if processors else "time"]
-
-        def launch(meeting: Meeting) -> Handle:
-            job = "_step_turns:take_turns"
-            wish = Launch(
-                role="worker", directory=directory, command=command, count=case.workers, meeting=meeting, job=job
-            )
-            handle: Handle = engine.launch(wish)
-            return handle
-
-        with directory.lock() as lock:
-            drive_of(directory, lock, session, NoWatcher(), engine.host(), engine).run(launch)
-        found = json.loads((directory.results / "turns.json").read_text(encoding="utf-8"))
+        words = [str(number) for number in (effort.pairs, effort.trials, effort.turn_s, effort.pairs_s)]
+        words.append("processors" if processors else "time")
+        found = driven(_session(case, folder), "_step_turns:take_turns", words)
         return Paired(**found["paired"]), found["peer"]
 
 
