@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import mmap
+import re
 import resource
 import threading
 import zipfile
@@ -259,6 +261,20 @@ def test_memory_that_was_prepared_is_what_the_first_copy_goes_to_without_a_page_
     faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
     assert (memory.size_bytes, found["large"].sum().item()) == (prepared, 40 << 18)
     assert faults < (60 << 20) // mmap.PAGESIZE / 10, faults
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not say how memory is mapped")
+def test_memory_of_copies_is_of_huge_pages_where_there_are_any_and_not_for_processes_that_are_forked():
+    found = HeldMemory().copy(torch.ones(20 << 18))
+    ranges = Path("/proc/self/smaps").read_text().split("VmFlags:")
+    for maps, following in itertools.pairwise(ranges):
+        first, _, last = next(one for one in maps.splitlines() if re.match("[0-9a-f]+-[0-9a-f]+ ", one)).partition("-")
+        if int(first, 16) <= found.data_ptr() < int(last.split()[0], 16):
+            flags = set(following.splitlines()[0].split())
+            assert ("hg" in flags) == Path("/sys/kernel/mm/transparent_hugepage").exists()
+            assert ("dc" in flags, "sh" in flags) == (True, False)
+            return
+    raise AssertionError("no such memory")
 
 
 def test_a_tensor_is_written_without_a_sum_over_all_of_it_before():

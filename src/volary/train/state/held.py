@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import mmap
 from typing import TYPE_CHECKING, Any, Protocol
@@ -125,8 +126,9 @@ class HeldMemory:
             block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory has small pages
         except OSError as error:
             raise MemoryError(str(error)) from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            block.madvise(mmap.MADV_HUGEPAGE)
+        for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):  # processes that decode are forked: no copies for them
+            with contextlib.suppress(AttributeError, OSError):  # a system without it
+                block.madvise(getattr(mmap, advice))
         self._blocks.append(block)
         self._used.append(0)
         self.size_bytes += size
