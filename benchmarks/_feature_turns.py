@@ -26,7 +26,7 @@ def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """The job: train the session as it is and with the overrides that are given, and write down the pairs."""
     pairs, turn_s, overrides = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
     with joined(member, recorder, torch.device("cpu")) as group:
-        sessions = [Session.read(member.directory.session, one) for one in ([], overrides)]
+        sessions = [Session.read(member.directory.session), Session.read(member.directory.session, overrides)]
         trainings = [training_of(session, member, recorder, pulse, group) for session in sessions]
         without, ours = map(loop_of, trainings)
         turns = Turns(trainings[0], [ours, without], turn_s, of_processors=False)

@@ -22,7 +22,7 @@ class StateContent:
 
     def __call__(self, file: Any) -> None:
         # the sum of a whole tensor at once would hold up the steps beside it; a checkpoint has checksums of its files
-        with config.patch("save.compute_crc32", False):
+        with config.patch("save.compute_crc32", False):  # type: ignore[attr-defined]  # torch adds it when imported
             torch.save(self.state, file)
 
     def of(self, state: Any) -> StateContent:
