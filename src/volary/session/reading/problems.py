@@ -61,10 +61,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, list(known), n=1)), None)
 
 
-def unknown(known: Iterable[str], near: str | None) -> str:
-    """Say that a name is unknown, which known name is meant, and which there are."""
+def unknown(name: str, known: Iterable[str], near: str | None = None) -> str:
+    """Say that `name` is unknown, which known name is meant (`near`, or else the nearest), and which there are."""
     names = list(known)
     if not names:
         return "unknown; there are no settings here"
+    near = near or nearest(name, names)
     hint = f"did you mean {near!r}? " if near else ""
     return f"unknown; {hint}Known: {', '.join(names)}"

@@ -178,7 +178,7 @@ class Reader:
             return sentence
         near = nearest(name, known) or place_of(name, [one for one in required_of(cls) if one not in node.value])
         far = None if near else elsewhere(name, node.value[name], self.whole)
-        return far or unknown(known, near)
+        return far or unknown(name, known, near)
 
     def _construct(self, cls: type, values: dict[str, Any], node: Node, path: str, faulty: set[str]) -> Any:
         """Let the class check its values. One that it refuses is taken out and the rest tried again: all are found.
