@@ -4,7 +4,7 @@ MNIST on two pairs of hosts, whose trunks carry 30 Mbit/s and whose links 1 Gbit
 (_server_models.py says how): two epochs of every model over every exchange that it has, with each of three seeds, and
 seconds until 97 % of the validation images are right (--quick: one seed, two thirds of an epoch, 90 %; about 20 s a
 side where cores are free). A line a training has its seconds, its accuracy in the end and the bytes that a worker sent;
-a full run is kept in trunk.json, from which `python benchmarks/_models_plot.py trunk` draws trunk.svg.
+all are kept in trunk.json, from which `python benchmarks/_models_plot.py trunk` draws trunk.svg.
 
 Right for the case are the models by which nobody sends in each step, and nobody waits for the slow worker. value: the
 seconds of the last of these; peer_value: of the best of all; ratio: that by the value.
@@ -67,9 +67,8 @@ def row(options: Options) -> Row:
                 f" {one.evaluations[-1].seconds:.1f} s; {one.sent_bytes / 1e6:.1f} MB sent",
                 flush=True,
             )
-    if not options.quick:
-        kept = {name: [asdict(one) for one in each] for name, each in found.items()}
-        FILE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    kept = {name: [asdict(one) for one in each] for name, each in found.items()}
+    FILE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     times = {name: _median_s(each, effort.wanted) for name, each in found.items()}
     best, last = min(times, key=times.__getitem__), max(RIGHT, key=times.__getitem__)
     return Row(

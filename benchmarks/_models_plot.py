@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 860, 470, 60, 40, 200, 50
-LOWEST, HIGHEST, STEP = 90.0, 100.0, 2.0  # percent
-WANTED = {"models": 98.0, "trunk": 97.0}
+HIGHEST, STEP = 100.0, 2.0  # percent
 TITLE = "Right answers on validation images, in percent; one of 4 workers 3 times slower"
-TITLES = {"models": TITLE, "trunk": f"{TITLE}, two behind a trunk of 30 Mbit/s"}
 ROOM = 1.03
 # readable on white and on black
 COLOURS = (
@@ -46,30 +45,47 @@ text { font: 13px system-ui, sans-serif; fill: #24292f }
 Curve = list[tuple[float, float]]  # seconds, percent
 
 
+@dataclass(frozen=True)
+class Plot:
+    """wanted: a line at so many percent. lowest: percent at the bottom."""
+
+    title: str
+    wanted: float
+    lowest: float
+
+
+PLOTS = {
+    "models": Plot(TITLE, wanted=98.0, lowest=90.0),
+    "trunk": Plot(f"{TITLE}, two behind a trunk of 30 Mbit/s", wanted=90.0, lowest=80.0),
+}
+
+
 def main() -> None:
     """Read, draw, write."""
     which = sys.argv[1] if len(sys.argv) > 1 else "models"
     found = json.loads((FOLDER / f"{which}.json").read_text(encoding="utf-8"))
     curves = {name: _curve(seeds[0]) for name, seeds in found.items()}
-    (FOLDER / f"{which}.svg").write_text(_drawn(curves, which), encoding="utf-8")
+    (FOLDER / f"{which}.svg").write_text(_drawn(curves, PLOTS[which]), encoding="utf-8")
 
 
 def _curve(trained: dict[str, Any]) -> Curve:
     return [(each["seconds"], 100 * each["accuracy"]) for each in trained["evaluations"]]
 
 
-def _drawn(curves: dict[str, Curve], which: str) -> str:
+def _drawn(curves: dict[str, Curve], plot: Plot) -> str:
     longest = ROOM * max(seconds for curve in curves.values() for seconds, _ in curve)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         STYLE,
-        f'<text x="{LEFT}" y="22">{TITLES[which]}</text>',
-        *_axes(longest, WANTED[which]),
+        f'<text x="{LEFT}" y="22">{plot.title}</text>',
+        *_axes(longest, plot),
     ]
     for place, (name, curve) in enumerate(curves.items()):
         colour = COLOURS[place % len(COLOURS)]
         points = " ".join(
-            f"{_x(seconds, longest):.1f},{_y(percent):.1f}" for seconds, percent in curve if percent >= LOWEST
+            f"{_x(seconds, longest):.1f},{_y(percent, plot):.1f}"
+            for seconds, percent in curve
+            if percent >= plot.lowest
         )
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         y = TOP + 20 + 24 * place
@@ -78,12 +94,12 @@ def _drawn(curves: dict[str, Curve], which: str) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _axes(longest: float, wanted: float) -> list[str]:
+def _axes(longest: float, plot: Plot) -> list[str]:
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     lines = []
-    percent = LOWEST
+    percent = plot.lowest
     while percent <= HIGHEST:
-        y = _y(percent)
+        y = _y(percent, plot)
         lines.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
         lines.append(f'<text x="{LEFT - 10}" y="{y + 4:.1f}" text-anchor="end">{percent:.0f}</text>')
         percent += STEP
@@ -91,7 +107,7 @@ def _axes(longest: float, wanted: float) -> list[str]:
     for number in range(int(longest // every) + 1):
         x = _x(number * every, longest)
         lines.append(f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{number * every}</text>')
-    y = _y(wanted)
+    y = _y(plot.wanted, plot)
     lines.append(f'<line class="axis" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke-dasharray="5 4"/>')
     lines.append(f'<line class="axis" x1="{LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
     return [*lines, f'<text x="{(LEFT + right) / 2}" y="{bottom + 42}" text-anchor="middle">seconds</text>']
@@ -101,8 +117,8 @@ def _x(seconds: float, longest: float) -> float:
     return LEFT + (WIDTH - RIGHT - LEFT) * seconds / longest
 
 
-def _y(percent: float) -> float:
-    return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (percent - LOWEST) / (HIGHEST - LOWEST)
+def _y(percent: float, plot: Plot) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (percent - plot.lowest) / (HIGHEST - plot.lowest)
 
 
 if __name__ == "__main__":
