@@ -16,6 +16,7 @@ from volary.comm.control.board import Board
 from volary.comm.control.errors import ConnectionLost, KeyRefused
 from volary.comm.control.server import KeyedServer
 from volary.comm.control.store import KeyedStore, KeyMissing, StoreRefused, set_then_get
+from volary.comm.groups.readdressed import GlooStore
 
 from .conftest import KEY
 
@@ -142,6 +143,15 @@ def test_to_write_and_to_read_what_all_write_takes_one_call(store: KeyedStore) -
     with pytest.raises(StoreRefused, match="the board is full"):  # and nobody waits for what others write
         store.set_then_get("big", b"x" * 2**20, ["never"])
     assert store.get("a") == b"1"
+
+
+def test_what_gloo_waits_for_and_then_reads_takes_one_round_trip(store: KeyedStore) -> None:
+    store.set("0", b"where it listens")
+    seen, before = GlooStore(store, {}), next(store._requests)
+    seen.wait(["0"], timedelta(seconds=WITHIN_S))
+    assert seen.get("0") == b"where it listens"
+    assert next(store._requests) == before + 2
+    assert seen.get("0") == b"where it listens"
 
 
 def test_a_store_without_the_key_is_none(server: KeyedServer) -> None:

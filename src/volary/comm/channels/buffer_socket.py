@@ -8,10 +8,9 @@ import socket
 import struct
 import threading
 
+from volary.comm.channels import congestion
 from volary.comm.control.errors import ConnectionLost
-from volary.comm.control.sealing import stays_here
 
-LOOPBACK_CONTROL = b"reno"  # that paces nothing, as others do even where there is no network; every Linux has it
 WAKE_BYTES = 256 * 2**10  # of what is longer, must be here before the receiver is woken: waking costs more than copying
 AHEAD_BYTES = 1024  # are taken with what begins a message, if they are here: often more short messages
 _TIMEVAL = struct.Struct("@ll")
@@ -29,9 +28,7 @@ class BufferSocket:
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
-        if stays_here(address):
-            with contextlib.suppress(OSError):  # a container may not have it
-                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, LOOPBACK_CONTROL)
+        congestion.suit(connected, address)
         self.address = address
         self.sent_bytes = self.received_bytes = 0
         self._socket = connected

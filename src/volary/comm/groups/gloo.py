@@ -22,8 +22,9 @@ import torch.distributed as dist
 from msgspec import Struct, json
 from torch.distributed.distributed_c10d import Store
 
+from volary.comm.channels import congestion
 from volary.comm.groups import listening_sockets
-from volary.comm.groups.readdressed import Readdressed, seen_from_here
+from volary.comm.groups.readdressed import GlooStore, seen_from_here
 from volary.comm.relay import forwarder
 from volary.run.machine.addresses import ipv4_addresses
 
@@ -82,9 +83,10 @@ def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     options = kind._Options()
     options._devices = [device]
     options._timeout = timeout
-    group = kind(Readdressed(store, ends) if ends else store, rank, size, options)
+    group = kind(GlooStore(store, ends), rank, size, options)
     _close(own)
     _meshes.append(_mesh(store, rank, members, ends))
+    _suit(_meshes[-1])
     return group
 
 
@@ -119,6 +121,14 @@ def _mesh(store: Store, rank: int, members: Sequence[_Member], ends: Mapping[_En
     if strangers:
         _log.warning("%d connections that no rank has made were cut off from gloo's port", _shut_down(strangers))
     return {*begun, *accepted} - strangers
+
+
+def _suit(inodes: set[int]) -> None:
+    """Let these connections answer loss as suits the way that each goes."""
+    for inode, descriptor in listening_sockets.sockets().items():
+        if inode in inodes and len(pair := listening_sockets.ends(descriptor)) == 2:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as twin:
+                congestion.suit(twin, pair[1][0])
 
 
 def _connections() -> dict[int, _Pair]:

@@ -43,19 +43,24 @@ def seen_from_here(ends: Sequence[End], own: str) -> dict[End, End]:
     }
 
 
-class Readdressed(Store):
-    """torch's store `store`, in whose values gloo reads `ends` as they are seen from here."""
+class GlooStore(Store):
+    """torch's store `store`, in whose values gloo reads `ends` as they are seen from here.
+
+    gloo waits for each key and then reads it: both take one round trip here. Nobody changes a value that is read so.
+    """
 
     def __init__(self, store: Store, ends: Mapping[End, End]) -> None:
         super().__init__()
         self._store: Any = store  # torch's stub has half of what a store does
         self._seen = {_bytes(end): _bytes(there) for end, there in ends.items()}
+        self._awaited: dict[str, bytes] = {}
 
     def set(self, key: str, value: str | bytes) -> None:
         self._store.set(key, value)
 
     def get(self, key: str) -> bytes:
-        return self._as_seen(self._store.get(key))
+        value = self._awaited.pop(key, None)
+        return self._as_seen(self._store.get(key) if value is None else value)
 
     def add(self, key: str, value: int) -> int:
         return int(self._store.add(key, value))
@@ -64,10 +69,9 @@ class Readdressed(Store):
         return bool(self._store.check(keys))
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        if timeout is None:
-            self._store.wait(keys)
-        else:
-            self._store.wait(keys, timeout)
+        if timeout is not None:
+            self._store.set_timeout(timeout)
+        self._awaited.update(zip(keys, self._store.multi_get(keys), strict=True))
 
     def append(self, key: str, value: str | bytes) -> None:
         self._store.append(key, value)
@@ -81,7 +85,7 @@ class Readdressed(Store):
     def has_extended_api(self) -> bool:
         return bool(self._store.has_extended_api())
 
-    def clone(self) -> Readdressed:
+    def clone(self) -> GlooStore:
         """Itself: it may be used from any thread, as what it reads from may."""
         return self
 
