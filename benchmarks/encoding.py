@@ -120,13 +120,13 @@ class Work:
         """Encode all values."""
         for section, values, frame in self._sections(self.values):
             if not section.exact:
-                self._codec.encode(values.view(section.rows, section.columns), frame, torch.empty(0))
+                self._codec.encode(values.view(section.shapes[0]), frame, torch.empty(0))
 
     def add(self) -> None:
         """Add what the frames say."""
         for section, values, frame in self._sections(self._sum):
             if not section.exact:
-                self._codec.add(frame, values.view(section.rows, section.columns))
+                self._codec.add(frame, values.view(section.shapes[0]))
 
     def torch(self) -> None:
         """Choose 1 % with torch."""

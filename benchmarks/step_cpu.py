@@ -1,12 +1,13 @@
 """Where does each CPU second of a step go?
 
-    python benchmarks/step_cpu.py [--quick] [--only NAME] [--json FILE]
+    python benchmarks/step_cpu.py [--quick] [--only NAME] [--json FILE] [--training NAME]
 
-nanoGPT's character model (10.7 million parameters, 4 sequences of 128 a rank) on 4 hosts of the lab with links of
-1 Gbit/s: steps as they are, as factors, with onebit and with powersgd, of DistributedDataParallel and its PowerSGD
-hook, and without exchange, each in a stretch of time of its own, in one lab. Linux's `perf` takes samples of all
-processors meanwhile, which needs root; where it is not there the rows are skipped. Above the table stands, for each
-stretch, what its threads spent, in ms a step over all ranks, by kind of work.
+nanoGPT's character model (10.7 million parameters, 4 sequences of 128 a rank), or another training of exchange.py
+(--training), on 4 hosts of the lab with links of 1 Gbit/s: steps as they are, as factors, with onebit and with
+powersgd, of DistributedDataParallel and its PowerSGD hook, and without exchange, each in a stretch of time of its own,
+in one lab. Linux's `perf` takes samples of all processors meanwhile, which needs root; where it is not there the rows
+are skipped. Above the table stands, for each stretch, what its threads spent, in ms a step over all ranks, by kind of
+work.
 
 A row is the CPU seconds of a step, over all ranks, beyond those of a step without exchange, both without the matrix
 products of the training thread: these are the same work in every stretch, and what the processor takes for them
@@ -17,6 +18,7 @@ are only the stretches that the row is made of.
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 from collections import defaultdict
@@ -53,10 +55,11 @@ class Stretch:
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, list(CODECS))
+    options = arguments(__doc__, list(CODECS), _training_option)
     names = [name for name in CODECS if options.wants(name)]
     try:
-        found = _measured(names, 8 if options.quick else 20)
+        case = Case(**cases.NETWORKS[options.more.training], rate="1gbit")
+        found = _measured(case, names, 8 if options.quick else 20)
     except (LabError, DataError) as reason:
         print(f"all rows: skipped: {reason}")
         return
@@ -65,8 +68,11 @@ def main() -> None:
     report([_row(name, found) for name in names], options.json)
 
 
-def _measured(names: Sequence[str], steps: int) -> dict[str, Stretch]:
-    case = Case(**cases.GPT, rate="1gbit")
+def _training_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--training", choices=list(cases.NETWORKS), default="gpt", help="what is trained")
+
+
+def _measured(case: Case, names: Sequence[str], steps: int) -> dict[str, Stretch]:
     peers = list(dict.fromkeys(AGAINST[name] for name in names))
     wanted = json.dumps({"codecs": {name: CODECS[name] for name in names}, "peers": peers, "steps": steps})
     with tempfile.TemporaryDirectory() as folder:

@@ -13,9 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from codec._values import Bits, apart, decoded, encoded, memory_of, runs, shapes, values_of, without_numba
+from codec._values import KINDS, Bits, apart, decoded, encoded, memory_of, runs, shapes, values_of, without_numba
 from volary.codec import ROOM
 from volary.codec._base import Encoded, FrameCodec, Layer, Option
+from volary.codec.kernels.batches import MatrixBatch
 
 PAGE = Path(__file__).parents[2] / "docs" / "codecs.md"
 ALL = {name: ROOM.load(name)() for name in ROOM.names()}
@@ -230,6 +231,41 @@ def test_values_that_are_not_finite_count_as_zero_with_feedback_and_the_residual
     found = decoded(codec, frame, shape) + residual
     alone, both = ((found - expected).abs() < 1e-4 for expected in (before, before + values))
     assert (alone | both).all() and alone[0, 7]
+
+
+@each
+@KERNELS_MAY_COMPILE
+@given(data=some.data())
+def test_matrices_that_are_encoded_together_are_what_each_is_alone(name, data):
+    codec = CODECS[name]
+    drawn = data.draw(
+        some.lists(some.tuples(shapes(codec), some.sampled_from([*KINDS, "spoilt"])), min_size=1, max_size=4)
+    )
+    batch = MatrixBatch(codec, [shape for shape, _ in drawn])
+    values = torch.cat([_drawn(kind, shape, seed) for seed, (shape, kind) in enumerate(drawn)])
+    residual = values_of("normal", (1, batch.size), seed=9).view(-1)
+    alone, memory = residual.clone(), torch.zeros(batch.memory_values)
+    frames, apart_frames = (torch.zeros(batch.frame_bytes, dtype=torch.uint8) for _ in range(2))
+    each = batch.matrices(values), batch.matrices(alone), batch.frames(apart_frames), batch.memories(memory.clone())
+    found = [codec.encode_with_feedback(*one) for one in zip(*each, strict=True)]
+    assert codec.encode_each(batch, values, residual, frames, memory) is max(found, key=lambda one: one.value)
+    if Encoded.TOO_LARGE in found:
+        return
+    assert torch.equal(frames, apart_frames)
+    assert Bits(residual) == Bits(alone)
+    sums, expected = (torch.ones(batch.size) for _ in range(2))
+    for change, each_change in ((codec.add_each, codec.add), (codec.decode_each, codec.decode)):
+        change(batch, frames, sums)
+        for frame, matrix in zip(batch.frames(frames), batch.matrices(expected), strict=True):
+            each_change(frame, matrix)
+        assert Bits(sums) == Bits(expected)
+
+
+def _drawn(kind, shape, seed):
+    """Values of a kind, flat; of one that is spoilt the first is NaN."""
+    values = values_of("normal" if kind == "spoilt" else kind, shape, seed).view(-1)
+    values[: kind == "spoilt"] = torch.nan
+    return values
 
 
 @each

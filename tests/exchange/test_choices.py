@@ -91,7 +91,7 @@ def test_each_layer_has_the_codec_of_the_first_pattern_that_matches_its_weight()
 def test_small_layers_share_the_messages_of_a_bucket_and_each_matrix_takes_the_calls_of_a_frame():
     small = [Layer((f"conv{number}.weight",), 128 * 128, 128, 128, encodable=True) for number in range(16)]  # 1 MiB
     links = LinkCosts(4, 1, math.inf, levels=False, message_s=0.25)
-    work = WorkTimes({"onebit": 0.0, "powersgd": 0.0}, 0.0, frames={"powersgd": 0.125})
+    work = WorkTimes({"onebit": 0.0, "powersgd": 0.0}, 0.0, matrices={"powersgd": 0.125})
 
     def expected_s(codec: Codec) -> float:
         (table,) = tables(codec, StepFigures(small, links, work, bucket_bytes=BYTES_PER_MIB))

@@ -50,6 +50,13 @@ def test_backward_begins_with_a_small_bucket_and_each_next_one_is_twice_as_large
     assert len(small.parameters) == 20, "what is no more than a bucket travels in one piece"
 
 
+def test_encoded_buckets_are_as_few_as_they_can_be_and_alike_since_what_is_whole_last_is_encoded_last():
+    encoded = Frames(CODECS.load("onebit")())
+    named = parameters(*[(100_000,)] * 25)
+    found = plan(named, 8, {name: encoded for name, _ in named})
+    assert [len(one.parameters) for one in found] == [13, 10, 2], "the last has what the next forward needs first"
+
+
 def test_a_parameter_of_a_bucket_s_size_travels_alone_in_blocks_of_whole_rows():
     (alone, rest) = plan(parameters((5,), (100, 30)), bucket_mb=4000 / MIB)
     assert [len(one.parameters) for one in (alone, rest)] == [1, 1]

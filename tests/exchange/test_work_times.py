@@ -33,8 +33,8 @@ def test_each_codec_is_measured_by_some_runs_and_only_if_it_is_asked_for(monkeyp
 
 def test_a_codec_that_encodes_matrices_is_also_measured_with_small_ones():
     found = work_times(codecs_of(CODECS.load("auto")(allow=("fp16", "powersgd"))))
-    assert set(found.frames) == {"powersgd"}
-    assert found.frames["powersgd"] > 0
+    assert set(found.matrices) == {"powersgd"}
+    assert found.matrices["powersgd"] > 0
 
 
 def test_what_was_measured_while_the_machine_was_busy_counts_until_it_was_not(monkeypatch):

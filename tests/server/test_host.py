@@ -17,12 +17,13 @@ import torch
 from torch import distributed
 
 from volary.codec import ROOM as CODECS
+from volary.codec.kernels.batches import MatrixBatch
 from volary.comm.channels.channel import Credentials
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.server.protocol.from_members import Kept, PartialNorms
 from volary.server.protocol.header import Form, Header, MessageKind
-from volary.server.protocol.sections import frames_bytes, sections
+from volary.server.protocol.sections import of_slice
 from volary.server.protocol.updates import Closing, Contribution
 from volary.server.shard_rule import AllOf, EachAlone, ShardRule
 from volary.server.shards.forms import Forms, SliceShape
@@ -290,16 +291,15 @@ def test_pulled_differences_come_to_what_the_server_has(name: str) -> None:
 @pytest.mark.parametrize("name", ["int8", "onebit", "topk", "powersgd", "threshold"])
 def test_encoded_contributions_are_summed(name: str) -> None:
     codec, shape = CODECS.load(name)(), SliceShape((600, 400), (60, 20))
-    found = sections(shape.lengths, shape.widths, codec)
+    batch = MatrixBatch(codec, of_slice(shape.lengths, shape.widths, codec).shapes)
     expected, frames = torch.zeros(SIZE), []
     for _ in range(2):
-        values, frame = torch.randn(SIZE), torch.zeros(frames_bytes(found), dtype=torch.uint8)
-        for one in found:
-            part = slice(one.start, one.start + one.rows * one.columns)
-            own = frame[one.offset : one.offset + one.frame_bytes]
-            matrix = values[part].view(one.rows, one.columns)
-            assert codec.encode(matrix, own, torch.zeros(codec.memory_values(one.rows, one.columns)))
-            codec.add(own, expected[part].view(one.rows, one.columns))
+        values, frame = torch.randn(SIZE), torch.zeros(batch.frame_bytes, dtype=torch.uint8)
+        for matrix, own, total in zip(
+            batch.matrices(values), batch.frames(frame), batch.matrices(expected), strict=True
+        ):
+            assert codec.encode(matrix, own, torch.zeros(codec.memory_values(*matrix.shape)))
+            codec.add(own, total)
         frames.append(frame)
     with serving(shapes={0: shape}, codec=codec) as server, closed(server.worker(0)) as worker:
         for clock, frame in enumerate(frames):

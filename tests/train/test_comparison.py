@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from volary.train.strategies.comparison import EACH, QUAD, Comparison
+from volary.train.strategies.comparison import EACH, FIRST_LOOK, QUAD, Comparison
 from volary.train.strategies.strategy_state import STRATEGY, StrategyState, renamed
 
 
@@ -54,15 +54,20 @@ def test_what_is_quickest_in_truth_stays_whatever_was_expected(expected_s, truth
     assert max(truth_s[one.best] for one in ends) <= max(1.25, truth_s[0]) * min(truth_s)
 
 
+def test_a_rival_that_is_plainly_slower_has_two_steps_that_count():
+    used = compared([1.0, 1.1], lambda place, _: 1.0 + 0.15 * place)[1]
+    assert used == [0] * EACH + [1] * (FIRST_LOOK - EACH)
+
+
 def test_a_difference_that_is_plain_or_was_expected_takes_a_turn_each_and_another_one_two():
     def plain(place: int, _: int) -> float:
-        return 1.0 + place
+        return 1.0 - 0.5 * place
 
     def close(place: int, _: int) -> float:
         return 1.0 - 0.05 * place
 
     def plain_but_for_a_disturbed_step(place: int, step: int) -> float:
-        return {EACH: 2.5, 2 * EACH: 0.5}.get(step, plain(place, step))
+        return {EACH: 0.25, 2 * EACH: 2.5}.get(step, plain(place, step))
 
     assert compared([1.0, 1.1], plain)[1] == [0] * EACH + [1] * EACH
     assert compared([1.0, 1.1], plain_but_for_a_disturbed_step)[1] == [0] * EACH + [1] * EACH

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from volary.codec.kernels.batches import MatrixBatch
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -119,7 +121,7 @@ class Codec:
 
 
 class Encoded(Enum):
-    """The outcome of encoding values."""
+    """The outcome of encoding values, from the best to the worst."""
 
     WHOLE = auto()
     LEFT_OUT = auto()  # some were not finite: these count as zero, perhaps with what lies beside them
@@ -195,6 +197,27 @@ class FrameCodec(Codec, ABC):
     @abstractmethod
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         """Add the values of a frame, times `sign` (1 or -1), to `out` (rows, columns): so are encoded pieces summed."""
+
+    def encode_each(
+        self, batch: MatrixBatch, values: Tensor, residual: Tensor, frames: Tensor, memory: Tensor
+    ) -> Encoded:
+        """`encode_with_feedback` of the matrices of `batch`, and the worst outcome of them.
+
+        values, residual: (n,) of all. frames: (bytes,) of all. memory: (memory_values,) of all.
+        """
+        # a call each: a codec whose matrices are often small has one for all
+        each = (batch.matrices(values), batch.matrices(residual), batch.frames(frames), batch.memories(memory))
+        return max((self.encode_with_feedback(*one) for one in zip(*each, strict=True)), key=lambda one: one.value)
+
+    def decode_each(self, batch: MatrixBatch, frames: Tensor, out: Tensor) -> None:
+        """`decode` of the matrices of `batch`, whose values are `out` (n,)."""
+        for frame, values in zip(batch.frames(frames), batch.matrices(out), strict=True):
+            self.decode(frame, values)
+
+    def add_each(self, batch: MatrixBatch, frames: Tensor, out: Tensor) -> None:
+        """`add` of the matrices of `batch`, whose values are `out` (n,)."""
+        for frame, values in zip(batch.frames(frames), batch.matrices(out), strict=True):
+            self.add(frame, values)
 
 
 def finite(values: Tensor) -> bool:

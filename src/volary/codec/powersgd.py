@@ -12,6 +12,8 @@ from volary.errors import SettingError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from volary.codec.kernels.batches import MatrixBatch
+
 
 @dataclass(frozen=True, kw_only=True)
 class PowerSgd(FrameCodec):
@@ -69,6 +71,37 @@ class PowerSgd(FrameCodec):
             FullPrecision().add(frame, out, sign)
         else:
             low_rank.add(frame, out, sign)
+
+    def encode_each(
+        self, batch: MatrixBatch, values: Tensor, residual: Tensor, frames: Tensor, memory: Tensor
+    ) -> Encoded:
+        """Encode all matrices with feedback in one call, if it is compiled."""
+        from volary.codec.kernels import low_rank_batches
+        from volary.codec.kernels.compiled import compiled
+
+        if not compiled(values):
+            return super().encode_each(batch, values, residual, frames, memory)
+        return low_rank_batches.encode_with_feedback(batch, values, residual, frames, memory)
+
+    def decode_each(self, batch: MatrixBatch, frames: Tensor, out: Tensor) -> None:
+        """Decode all in one call, if it is compiled."""
+        from volary.codec.kernels import low_rank_batches
+        from volary.codec.kernels.compiled import compiled
+
+        if compiled(out):
+            low_rank_batches.decode(batch, frames, out)
+        else:
+            super().decode_each(batch, frames, out)
+
+    def add_each(self, batch: MatrixBatch, frames: Tensor, out: Tensor) -> None:
+        """Add all in one call, if it is compiled."""
+        from volary.codec.kernels import low_rank_batches
+        from volary.codec.kernels.compiled import compiled
+
+        if compiled(out):
+            low_rank_batches.add(batch, frames, out)
+        else:
+            super().add_each(batch, frames, out)
 
     def _pays(self, rows: int, columns: int) -> bool:
         """Whether thin matrices are smaller than the matrix."""

@@ -57,7 +57,7 @@ def encode(values: Tensor, frame: Tensor, memory: Tensor) -> bool:
     if 1 / FAR < most < FAR:
         _iterate(values, frame, memory)
     else:
-        _encode_far(values, most, frame, memory)
+        encode_far(values, most, frame, memory)
     return True
 
 
@@ -67,18 +67,18 @@ def encode_with_feedback(values: Tensor, residual: Tensor, frame: Tensor, memory
     One call: of a small matrix several would take longer than what they do.
     """
     sums, rows, columns = read(residual), *residual.shape
-    magnitude, whole = _encode_with_feedback(read(values.contiguous()), sums, read(frame), read(memory), rows, columns)
-    most = _as_float(magnitude)
+    magnitude, whole = add_and_encode(read(values.contiguous()), sums, read(frame), read(memory), rows, columns)
+    most = as_float(magnitude)
     if not most < float("inf"):
         return Encoded.TOO_LARGE
     if not 1 / FAR < most < FAR:
-        _encode_far(residual, most, frame, memory)
+        encode_far(residual, most, frame, memory)
         add(frame, residual, -1)
     return Encoded.WHOLE if whole else Encoded.LEFT_OUT
 
 
-def _encode_far(values: Tensor, most: float, frame: Tensor, memory: Tensor) -> None:
-    """Scaled so that sums of products of the values, of which `most` is the largest, are exact."""
+def encode_far(values: Tensor, most: float, frame: Tensor, memory: Tensor) -> None:
+    """Write the frame of `values` (rows, columns), scaled as products of `most`, the largest, are inexact."""
     factor = 1 / FAR if most >= FAR else FAR
     _iterate(values * factor, frame, memory)
     left, right = _thin(frame, *values.shape)
@@ -93,11 +93,11 @@ def _magnitude(values: Tensor) -> float:
     if not values.numel():
         return 0.0
     if compiled(values):
-        return _as_float(largest_magnitude(read(values, np.uint32)))
+        return as_float(largest_magnitude(read(values, np.uint32)))
     return float(torch.stack(torch.aminmax(values)).abs().max())
 
 
-def _as_float(magnitude: np.uint32) -> float:
+def as_float(magnitude: np.uint32) -> float:
     """The magnitude with these bits, whose order is that of magnitudes; NaN is above all."""
     return float(np.uint32(magnitude).view(np.float32))
 
@@ -113,7 +113,7 @@ def add(frame: Tensor, out: Tensor, sign: int) -> None:
     """Add the product of a frame's matrices, times `sign`, to `out` (rows, columns)."""
     rows, columns = out.shape
     if compiled(out):
-        change(out, lambda values: _add(read(frame), values, np.float32(sign), rows, columns, False))
+        change(out, lambda values: add_product(read(frame), values, np.float32(sign), rows, columns, False))
     else:
         _add_by_torch(*_thin(frame, *out.shape), out, sign)
 
@@ -122,7 +122,7 @@ def decode(frame: Tensor, out: Tensor) -> None:
     """Write the product of a frame's matrices to `out` (rows, columns)."""
     rows, columns = out.shape
     if compiled(out):
-        change(out, lambda values: _add(read(frame), values, np.float32(1), rows, columns, True))
+        change(out, lambda values: add_product(read(frame), values, np.float32(1), rows, columns, True))
     else:
         _add_by_torch(*_thin(frame, *out.shape), out.zero_(), 1)
 
@@ -135,7 +135,7 @@ def _thin(frame: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
 
 
 @kernel
-def _encode_with_feedback(
+def add_and_encode(
     values: Values, residual: Values, frame: Values, memory: Values, rows: int, columns: int
 ) -> tuple[np.uint32, bool]:
     """The bits of the largest magnitude of the sums, and whether the values are finite; else they count as zero.
@@ -146,7 +146,7 @@ def _encode_with_feedback(
     largest = _add_values(values, residual) if whole else largest_magnitude(residual.view(np.uint32))
     if NEAREST < largest < FARTHEST:
         _iterate_by_loops(residual, frame, memory, rows, columns)
-        _add(frame, residual, np.float32(-1), rows, columns, False)
+        add_product(frame, residual, np.float32(-1), rows, columns, False)
     return largest, whole
 
 
@@ -261,7 +261,7 @@ def _add_four(weights: Values, share: np.float32, lines: Values, out: Values) ->
 
 
 @kernel
-def _add(frame: Values, out: Values, sign: np.float32, rows: int, columns: int, anew: bool) -> None:
+def add_product(frame: Values, out: Values, sign: np.float32, rows: int, columns: int, anew: bool) -> None:
     """Add without sums whose order the compiler chooses: all ranks get the same, whatever their processors."""
     rank = frame.size // (rows + columns)
     left, right = frame[: rank * rows].reshape((rank, rows)), frame[rank * rows :].reshape((rank, columns))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from volary.exchange.gradients.plan import BYTES_PER_MIB, BucketPlan
@@ -20,16 +21,22 @@ FIRST_BYTES = BYTES_PER_MIB  # of the bucket that backward fills first, and of t
 
 @dataclass
 class _Filling:
-    """A bucket that is being filled, up to `most_bytes`.
+    """A bucket that is being filled, up to `most_bytes`, and as near to `even_bytes` as its parameters allow.
 
     parameters: in the order of backward. last: the number of the last one in it.
     """
 
     representation: Representation
-    parameters: list[tuple[str, Parameter]]
     most_bytes: float
+    even_bytes: float
+    parameters: list[tuple[str, Parameter]] = field(default_factory=list)
     size_bytes: int = 0
     last: int = 0
+
+    def has_room(self, own_bytes: int) -> bool:
+        """Whether a parameter of so many bytes belongs in it."""
+        fits = self.size_bytes + own_bytes <= self.most_bytes
+        return fits and own_bytes <= 2 * (self.even_bytes - self.size_bytes)
 
 
 def plan(
@@ -41,7 +48,8 @@ def plan(
     representations: of each parameter that does not travel as it is. Buckets of several representations and types are
     filled side by side, so that a normalisation layer between two encoded ones does not part them; what travels by
     layer has a bucket to itself. Of what travels as it is the first buckets are smaller: nothing can leave until the
-    first is whole, and it is the last that forward waits for.
+    first is whole, and it is the last that forward waits for. What is encoded has as many buckets as it must, all about
+    alike: each costs calls and messages, and one that is whole as backward ends is encoded while nothing computes.
     """
     bucket_bytes = bucket_mb * BYTES_PER_MIB
     found: list[_Filling] = []
@@ -50,16 +58,19 @@ def plan(
     whole_bytes = Counter[tuple[Any, ...]]()
     for name, parameter in named:
         whole_bytes[kinds[name]] += _bytes(parameter)
+    left_bytes = whole_bytes.copy()
     for number, (name, parameter) in enumerate(reversed(named)):
         kind = kinds[name]
         representation: Representation = kind[0]
         own_bytes = 0 if representation.by_layer else _bytes(parameter)
         group = filling.get(kind)
-        if group is None or group.size_bytes + own_bytes > group.most_bytes:
+        if group is None or not group.has_room(own_bytes):
             first_bytes = FIRST_BYTES if representation == EXACT and whole_bytes[kind] > bucket_bytes else bucket_bytes
             most_bytes = min(bucket_bytes, first_bytes if group is None else 2 * group.most_bytes)
-            group = filling[kind] = _Filling(representation, [], most_bytes)
+            even_bytes = _even(left_bytes[kind], bucket_bytes) if representation.frames is not None else math.inf
+            group = filling[kind] = _Filling(representation, most_bytes, even_bytes)
             found.append(group)
+        left_bytes[kind] -= own_bytes
         group.parameters.append((name, parameter))
         group.size_bytes, group.last = group.size_bytes + own_bytes, number
     groups = [(one.representation, one.parameters) for one in sorted(found, key=lambda one: one.last)]
@@ -69,6 +80,11 @@ def plan(
     return [
         BucketPlan(group, group[0][1].dtype, group[0][1].device, representation) for representation, group in groups
     ]
+
+
+def _even(size_bytes: int, most_bytes: float) -> float:
+    """The size of each of as few equal parts as have at most `most_bytes`."""
+    return size_bytes / max(1, math.ceil(size_bytes / most_bytes))
 
 
 def _kind(name: str, parameter: Parameter, representation: Representation) -> tuple[Any, ...]:

@@ -43,14 +43,14 @@ class WorkTimes:
     """Seconds of a core, measured on this machine.
 
     codecs: by name, of all that is done to a value that travels encoded. product: of one multiplication and addition
-    where factors are multiplied. byte: of sending a byte and receiving one. frames: by a codec's name, of all calls for
-    a frame, however few values it has.
+    where factors are multiplied. byte: of sending a byte and receiving one. matrices: by the name of a codec by rows,
+    of each matrix among others, however few values it has.
     """
 
     codecs: Mapping[str, float]
     product: float
     byte: float = 0.0
-    frames: Mapping[str, float] = field(default_factory=dict)
+    matrices: Mapping[str, float] = field(default_factory=dict)
 
 
 def step_s(busy_s: float, wire_s: float) -> float:

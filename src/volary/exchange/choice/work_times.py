@@ -19,12 +19,13 @@ import torch
 
 import volary
 from volary.codec._base import FrameCodec
+from volary.codec.kernels.batches import MatrixBatch
 from volary.exchange.choice.costs import WorkTimes
 from volary.run.machine.kept_figures import keep, path_of
 
 FILE = "codecs.json"
 ROWS, COLUMNS = 4096, 1024  # beyond what caches hold, as gradients are
-SMALL, SMALL_FRAMES = 16, 64  # rows and columns of a matrix that takes no time beside the calls for it
+SMALL, SMALL_MATRICES = 16, 64  # rows and columns of one that takes little time beside what each takes; how many
 FEWEST_ROWS, PRODUCTS = 256, 64
 MESSAGE_BYTES, MESSAGES = 1 << 18, 16
 TRIES = 3
@@ -39,7 +40,7 @@ def work_times(codecs: Mapping[str, FrameCodec]) -> WorkTimes:
     known = {name: list(figures) for name, figures in kept.get(_machine(), {}).items()}
     wanted: dict[str, Callable[[], float]] = {"product": _product_s, "byte": _byte_s}
     wanted |= {repr(codec): _codec_timer(codec) for codec in codecs.values()}
-    wanted |= {_frame_of(codec): partial(_frame_s, codec) for codec in codecs.values() if codec.by_rows}
+    wanted |= {_matrix_of(codec): partial(_matrix_s, codec) for codec in codecs.values() if codec.by_rows}
     missing = [name for name in wanted if len(known.get(name, [])) < RUNS]
     for name in missing:
         known.setdefault(name, []).append(wanted[name]())
@@ -53,12 +54,12 @@ def work_times(codecs: Mapping[str, FrameCodec]) -> WorkTimes:
         {name: least[repr(codec)] for name, codec in codecs.items()},
         least["product"],
         least["byte"],
-        {name: least[_frame_of(codec)] for name, codec in codecs.items() if codec.by_rows},
+        {name: least[_matrix_of(codec)] for name, codec in codecs.items() if codec.by_rows},
     )
 
 
-def _frame_of(codec: FrameCodec) -> str:
-    return f"a frame of {codec!r}"
+def _matrix_of(codec: FrameCodec) -> str:
+    return f"a matrix among others of {codec!r}"
 
 
 def _machine() -> str:
@@ -87,10 +88,18 @@ def _codec_s(codec: FrameCodec) -> float:
     return _quickest_s(_once(codec, ROWS, COLUMNS)) / (ROWS * COLUMNS)
 
 
-def _frame_s(codec: FrameCodec) -> float:
-    """Seconds of a small matrix: nearly all of it is the calls."""
-    once = _once(codec, SMALL, SMALL)
-    return _quickest_s(lambda: [once() for _ in range(SMALL_FRAMES)]) / SMALL_FRAMES
+def _matrix_s(codec: FrameCodec) -> float:
+    """Seconds of a small matrix among others: nearly all of it is what does not grow with its values."""
+    batch = MatrixBatch(codec, [(SMALL, SMALL)] * SMALL_MATRICES)
+    values, memory = torch.linspace(-1, 1, batch.size), torch.zeros(batch.memory_values)
+    frames, residual = torch.empty(batch.frame_bytes, dtype=torch.uint8), torch.zeros_like(values)
+
+    def once() -> None:
+        codec.encode_each(batch, values, residual, frames, memory)
+        codec.add_each(batch, frames, residual)
+        codec.decode_each(batch, frames, residual)
+
+    return _quickest_s(once) / SMALL_MATRICES
 
 
 def _once(codec: FrameCodec, rows: int, columns: int) -> Callable[[], None]:

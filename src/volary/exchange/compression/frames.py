@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.server.protocol.sections import Section, aligned, frames_bytes
+from volary.codec.kernels.batches import aligned
+from volary.server.protocol.sections import Section, frames_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.gradients.plan import row_values
 from volary.exchange.servers.pushed import EncodedValues
-from volary.server.protocol.sections import sections
+from volary.server.protocol.sections import of_slice
 
 if TYPE_CHECKING:
     from volary.exchange.compression.residual import ResidualState
@@ -62,8 +62,8 @@ class PushEncoding:
         widths = [row_values(parameters[part.name]) for part in piece.parts]
         frames = plan.representation.frames
         assert frames is not None
-        found = [replace(one, start=piece.start + one.start) for one in sections(lengths, widths, frames)]
-        made.use(self._errors.of(plan), found)
+        found = of_slice(lengths, widths, frames)
+        made.use(self._errors.of(plan), replace(found, start=piece.start, end=piece.start + found.end))
 
 
 def _at(plans: Sequence[BucketPlan], samples: int) -> list[BucketPlan]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.codec._base import Encoded
+from volary.codec.kernels.batches import MatrixBatch
 from volary.exchange.compression.sections import AS_IT_IS
 from volary.exchange.gradients.plan import parts_in
 
@@ -28,11 +29,12 @@ ResidualState = dict[str, dict[str, "Tensor"]]  # by parameter and kind; values 
 class _Books:
     """The state of one section: its codec, the residual and the momentum of what waits, and the codec's own memory.
 
-    residual and velocity: (rows, columns) of the section. owned: this rank has written the frame of its sum. before:
+    residual and velocity: (n,) of the section. owned: this rank has written the frame of its sum. before:
     copies of these tensors from before the newest frame, if that may have to be undone.
     """
 
     codec: FrameCodec
+    batch: MatrixBatch
     residual: Tensor | None
     velocity: Tensor | None
     memory: Tensor
@@ -50,6 +52,11 @@ class _Books:
         """Let all be as before the newest frame."""
         for kept, one in zip(self.before, self._tensors, strict=True):
             one.copy_(kept)
+
+    def encode(self, values: Tensor, frames: Tensor) -> bool:
+        """Write the frames of values without feedback; whether all were finite."""
+        each = (self.batch.matrices(values), self.batch.frames(frames), self.batch.memories(self.memory))
+        return all(self.codec.encode(*one) for one in zip(*each, strict=True))
 
     @property
     def _tensors(self) -> list[Tensor]:
@@ -89,7 +96,7 @@ class BucketResidual:
 
         `values` stay as they are where it does, and are used up otherwise.
         """
-        return self._write(self._begun(section), values.view(section.rows, section.columns), frame)
+        return self._write(self._begun(section), values, frame)
 
     def _begun(self, section: Section) -> _Books:
         books = self._opened(section)
@@ -101,24 +108,24 @@ class BucketResidual:
 
     def _write(self, books: _Books, values: Tensor, frame: Tensor) -> Encoded:
         if books.residual is None:
-            return Encoded.WHOLE if books.codec.encode(values, frame, books.memory) else Encoded.TOO_LARGE
+            return Encoded.WHOLE if books.encode(values, frame) else Encoded.TOO_LARGE
         if books.velocity is None:
-            return books.codec.encode_with_feedback(values, books.residual, frame, books.memory)
+            return books.codec.encode_each(books.batch, values, books.residual, frame, books.memory)
         _add_to(books.residual, books.velocity, books.codec.momentum, values)
         return self._send(books, books.residual, books.velocity, values, frame)
 
     def agree(self, section: Section, values: Tensor, others: Sequence[Tensor], frame: Tensor) -> Encoded:
         """As the owner, add what the frames `others` hold, each (bytes,); write the sum's frame. See `contribute`."""
-        books, values = self._begun(section), values.view(section.rows, section.columns)
+        books = self._begun(section)
         books.owned = True
         if books.residual is None or books.velocity is None:
             sums = values if books.residual is None else books.residual
             for other in others:
-                books.codec.add(other, sums)
+                books.codec.add_each(books.batch, other, sums)
             return self._write(books, values, frame)
         _add_to(books.residual, books.velocity, books.codec.momentum, values)
         for other in others:
-            books.codec.add(other, books.residual)
+            books.codec.add_each(books.batch, other, books.residual)
         return self._send(books, books.residual, books.velocity, values, frame)
 
     def add_up(self, section: Section, values: Tensor, others: Sequence[Tensor]) -> None:
@@ -126,26 +133,32 @@ class BucketResidual:
 
         Add all that was left out of these values here, too.
         """
-        books, values = self._begun(section), values.view(section.rows, section.columns)
+        books = self._begun(section)
         books.owned = True
         if books.residual is not None:
             values += books.residual
             books.residual.zero_()
         for other in others:
-            books.codec.add(other, values)
+            books.codec.add_each(books.batch, other, values)
 
     def _send(self, books: _Books, residual: Tensor, velocity: Tensor, values: Tensor, frame: Tensor) -> Encoded:
         """Write the frame of the residual, which keeps what it leaves out; `values` become what it says."""
-        if not books.codec.encode(residual, frame, books.memory):
+        if not books.encode(residual, frame):
             return Encoded.TOO_LARGE
-        books.codec.decode(frame, values)
+        books.codec.decode_each(books.batch, frame, values)
         residual -= values
         _stop(velocity, values)
         return Encoded.WHOLE
 
     def decode(self, section: Section, frame: Tensor, out: Tensor) -> None:
         """Write what was agreed on to `out`, (n,) of the section."""
-        self._opened(section).codec.decode(frame, out.view(section.rows, section.columns))
+        books = self._opened(section)
+        books.codec.decode_each(books.batch, frame, out)
+
+    def sums(self, section: Section, values: Tensor) -> Tensor:
+        """The sums that were encoded last of `values`, (n,) of the section: with the residual, if there is one."""
+        residual = self._opened(section).residual
+        return values if residual is None else residual
 
     def take_back(self, agreed: Tensor, start: int, end: int) -> None:
         """As the owner of values `start` to `end`, take back what was agreed of them, in `agreed` (numel,).
@@ -155,7 +168,7 @@ class BucketResidual:
         for section, books in list(self._books.items()):  # another thread may encode the next for the first time
             low, high = max(section.start, start), min(section.end, end)
             if books.owned and books.residual is not None and low < high:
-                books.residual.view(-1)[low - section.start : high - section.start] += agreed[low:high]
+                books.residual[low - section.start : high - section.start] += agreed[low:high]
 
     def leave_out(self, agreed: Tensor, start: int, end: int) -> None:
         """The step of the values from `start` to `end`, a chunk, of `agreed` (numel,), is left out.
@@ -192,14 +205,15 @@ class BucketResidual:
 
     def _open(self, section: Section) -> _Books:
         if section.exact:
-            return _Books(AS_IT_IS, None, None, torch.empty(0))
+            return _Books(AS_IT_IS, MatrixBatch(AS_IT_IS, section.shapes), None, None, torch.empty(0))
         residual = self._of(section, RESIDUAL) if self.codec.feedback else None
         velocity = self._of(section, VELOCITY) if self.codec.feedback and self.codec.momentum else None
-        return _Books(self.codec, residual, velocity, self._codec_memory(section))
+        batch = MatrixBatch(self.codec, section.shapes)
+        return _Books(self.codec, batch, residual, velocity, self._codec_memory(section, batch))
 
     def _of(self, section: Section, kind: str) -> Tensor:
         head = self._plan.head
-        return self._all(kind)[section.start - head : section.end - head].view(section.rows, section.columns)
+        return self._all(kind)[section.start - head : section.end - head]
 
     def _all(self, kind: str) -> Tensor:
         """(values,) of all parameters, taken up at the first call: a parameter alone goes on in its own memory."""
@@ -219,16 +233,20 @@ class BucketResidual:
     def _pieces(self, values: Tensor) -> Sequence[Tensor]:
         return torch.split(values, [parameter.numel() for _, parameter in self._plan.parameters])
 
-    def _codec_memory(self, section: Section) -> Tensor:
-        count, device = self.codec.memory_values(section.rows, section.columns), self._plan.device
-        if count == 0:
-            return torch.empty(0, device=device)
-        _, first = next(parts_in(self._plan, section.start, section.end))
-        own = self._kept.setdefault(first.name, {})
-        label = f"{type(self.codec).__name__} of {section.rows} x {section.columns} from {first.start}"
-        fits = label in own and own[label].numel() == count
-        own[label] = own[label].to(device) if fits else torch.zeros(count, device=device)
-        return own[label]
+    def _codec_memory(self, section: Section, batch: MatrixBatch) -> Tensor:
+        """The codec's memory of a section; that of each matrix is kept under the parameter that it is of."""
+        memory = torch.zeros(batch.memory_values, device=self._plan.device)
+        for place, own in zip(batch.places, batch.memories(memory), strict=True):
+            if not own.numel():
+                continue
+            start = section.start + place.values.start
+            _, first = next(parts_in(self._plan, start, section.end))
+            kept = self._kept.setdefault(first.name, {})
+            label = f"{type(self.codec).__name__} of {place.rows} x {place.columns} from {first.start}"
+            if label in kept and kept[label].numel() == own.numel():
+                own.copy_(kept[label])
+            kept[label] = own
+        return memory
 
 
 def _add_to(residual: Tensor, velocity: Tensor, momentum: float, values: Tensor) -> None:

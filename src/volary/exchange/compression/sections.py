@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from volary.codec.none import FullPrecision
 from volary.exchange.gradients.plan import parts_in, row_values
-from volary.server.protocol.sections import Section, aligned
+from volary.server.protocol.sections import Section, section
 
 if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
@@ -64,13 +64,23 @@ def _part_rows(plan: BucketPlan, start: int, end: int) -> Iterator[Matrix]:
 
 
 def _slice(codec: FrameCodec, head: Sequence[Matrix], body: Sequence[Matrix]) -> list[Section]:
-    sections, at = list[Section](), 0
-    for number, (start, rows, columns) in enumerate([*head, *body]):
-        exact = number < len(head)
-        size_bytes = (AS_IT_IS if exact else codec).frame_bytes(rows, columns)
-        sections.append(Section(start, rows, columns, at, size_bytes, exact))
-        at = aligned(at + size_bytes)
-    return sections
+    found, at = list[Section](), 0
+    for one, pieces in ((AS_IT_IS, head), (codec, body)):
+        for start, shapes in _together(one, pieces):
+            found.append(section(one, start, shapes, at, exact=pieces is head))
+            at = found[-1].offset + found[-1].frame_bytes
+    return found
+
+
+def _together(codec: FrameCodec, pieces: Sequence[Matrix]) -> list[tuple[int, list[tuple[int, int]]]]:
+    """The first value, and the shapes, of what is encoded at once: matrices that follow each other."""
+    found, end = list[tuple[int, list[tuple[int, int]]]](), -1
+    for start, rows, columns in pieces:
+        if start != end or not codec.by_rows:
+            found.append((start, []))
+        found[-1][1].append((rows, columns))
+        end = start + rows * columns
+    return found
 
 
 def _between_blocks(block: int, start: int, end: int, parts: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.codec._base import Encoded, finite
+from volary.codec.kernels.batches import MatrixBatch
 from volary.errors import NotFinite
 from volary.exchange.gradients.plan import parts_in
 
@@ -54,7 +55,7 @@ class Workspace:
         values = self._board.agreed[section.start : section.end]
         if not section.exact and not finite(values):
             self._leave_out(section)
-            values.zero_()
+            _drop_not_finite(section, values)
         self._residual.add_up(section, values, others)
 
     def store(self, section: Section, frame: Tensor) -> None:
@@ -67,34 +68,47 @@ class Workspace:
         values = self._board.agreed[section.start : section.end]
         if not section.exact and not self._residual.tests(section) and not finite(values):
             self._leave_out(section)
-            values.zero_()
+            _drop_not_finite(section, values)
         found = encode(values)
         if found is Encoded.LEFT_OUT:
             self._leave_out(section)
         if found is Encoded.TOO_LARGE:
-            raise self._too_large(section)
+            raise self._too_large(section, self._residual.sums(section, values))
 
     def _leave_out(self, section: Section) -> None:
         """Tell whose fault it is that what this node contributes to a section is left out."""
-        name, rank = self._not_finite(section)
-        why = f"the gradient of {name} on rank {rank} is NaN or infinite"
-        if self._left_out is None:
-            raise NotFinite(f"{why}, which cannot be encoded")
-        if name not in self._reported:
-            self._reported.add(name)
-            self._left_out(f"{why}: what cannot be encoded counts as zero there, with what lies beside it")
+        found = self._not_finite(section)
+        if not found:
+            raise self._too_large(section, self._board.agreed[section.start : section.end])
+        for name, rank in found.items():
+            why = f"the gradient of {name} on rank {rank} is NaN or infinite"
+            if self._left_out is None:
+                raise NotFinite(f"{why}, which cannot be encoded")
+            if name not in self._reported:
+                self._reported.add(name)
+                self._left_out(f"{why}: what cannot be encoded counts as zero there, with what lies beside it")
 
-    def _not_finite(self, section: Section) -> tuple[str, int]:
-        """The first parameter and rank whose values are not."""
+    def _not_finite(self, section: Section) -> dict[str, int]:
+        """The parameters whose values are not, each with the first rank of which that is true."""
+        found = dict[str, int]()
         for at, part in parts_in(self._plan, section.start, section.end):
             for rank, contribution in zip(self._ranks, self._board.contributions, strict=True):
                 if not bool(contribution[at : at + part.size].isfinite().all()):
-                    return part.name, rank
-        raise self._too_large(section)
+                    found.setdefault(part.name, rank)
+        return found
 
-    def _too_large(self, section: Section) -> NotFinite:
-        _, part = next(parts_in(self._plan, section.start, section.end))
-        return NotFinite(f"the sum of the gradients of {part.name} is too large for 32 bits")
+    def _too_large(self, section: Section, sums: Tensor) -> NotFinite:
+        parts = list(parts_in(self._plan, section.start, section.end))
+        pieces = [(part.name, sums[at - section.start :][: part.size]) for at, part in parts]
+        name = next((name for name, values in pieces if not bool(values.isfinite().all())), pieces[0][0])
+        return NotFinite(f"the sum of the gradients of {name} is too large for 32 bits")
+
+
+def _drop_not_finite(section: Section, values: Tensor) -> None:
+    """Let all values of a matrix, of those of a section, count as zero where one is not finite."""
+    for one in torch.split(values, [rows * columns for rows, columns in section.shapes]):
+        if not finite(one):
+            one.zero_()
 
 
 def try_out(codec: FrameCodec, device: torch.device) -> None:
@@ -106,3 +120,7 @@ def try_out(codec: FrameCodec, device: torch.device) -> None:
     codec.encode_with_feedback(values, torch.zeros_like(values), frame, memory)
     codec.decode(frame, values)
     codec.add(frame, values, -1)
+    batch, flat = MatrixBatch(codec, [(len(values), values.shape[1])]), values.view(-1)
+    codec.encode_each(batch, flat, torch.zeros_like(flat), frame, memory)
+    codec.decode_each(batch, frame, flat)
+    codec.add_each(batch, frame, flat)

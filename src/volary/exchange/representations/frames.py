@@ -41,9 +41,9 @@ class Frames(Representation):
         return links.sliced_bytes(self.frames.frame_bytes(layer.rows, layer.columns))
 
     def work_s(self, layer: Layer, links: LinkCosts, work: WorkTimes) -> float:
-        """Seconds of work: each worker encodes once, and adds and decodes as much; matrices have a frame each."""
-        frame_s = work.frames.get(self.name, 0.0) if self.frames.by_rows else 0.0
-        return work.codecs[self.name] * layer.values + frame_s
+        """Seconds of work: each worker encodes once, and adds and decodes as much."""
+        matrix_s = work.matrices.get(self.name, 0.0) if self.frames.by_rows else 0.0
+        return work.codecs[self.name] * layer.values + matrix_s
 
     def pushed_bytes(self, layer: Layer, servers: int) -> float:
         return self.frames.frame_bytes(layer.rows, layer.columns)

@@ -6,7 +6,7 @@ See `volary.server.client.values.PushedValues`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -69,11 +69,10 @@ class EncodedValues:
         self._clock = -1
         self._nothing = False
 
-    def use(self, residual: BucketResidual, sections: Sequence[Section]) -> None:
-        """Encode so from now on. sections: of the bucket, in the order of the slice's parts."""
-        self._residual, self._sections = residual, sections
-        size_bytes = sections[-1].offset + sections[-1].frame_bytes
-        self._frame = torch.zeros(size_bytes, dtype=torch.uint8, device=self._values.device)
+    def use(self, residual: BucketResidual, section: Section) -> None:
+        """Encode so from now on. section: of the bucket, that is the slice."""
+        self._residual, self._section = residual, section
+        self._frame = torch.zeros(section.frame_bytes, dtype=torch.uint8, device=self._values.device)
         self._there = self._frame.cpu()  # the same memory, where the CPU has it
         self._payload = as_bytes(self._there)
 
@@ -99,15 +98,11 @@ class EncodedValues:
         return (header._replace(used=0) if self._nothing else header), self._payload
 
     def _encode(self) -> bool:
-        first = self._sections[0].start
-        if not finite(self._values):
-            return self._leave_out()
-        for one in self._sections:
-            values = self._values[one.start - first : one.end - first]
-            frame = self._frame[one.offset : one.offset + one.frame_bytes]
-            if self._residual.contribute(one, values, frame) is not Encoded.WHOLE:
-                return self._leave_out()
-        return True
+        whole = finite(self._values) and self._contribute() is Encoded.WHOLE
+        return whole or self._leave_out()
+
+    def _contribute(self) -> Encoded:
+        return self._residual.contribute(self._section, self._values, self._frame)
 
     def _leave_out(self) -> bool:
         sentence = f"the gradient of {self._name} is NaN or infinite, which cannot be encoded"

@@ -6,52 +6,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volary.codec.kernels.batches import MatrixBatch, aligned
+
 if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
 
-ALIGN_BYTES = 16  # of a frame: codecs read frames as words
 _PROBES = 256  # of a warm-up, which has far fewer stages
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Values of a slice or bucket from `start` on, as (rows, columns); their frame begins `offset` bytes into all.
+    """Values `start` to `end` of a slice or bucket, as matrices of these shapes; their frames begin `offset` bytes into
+    all.
 
     exact: they count who used a parameter, and are not encoded.
     """
 
     start: int
-    rows: int
-    columns: int
+    end: int
+    shapes: tuple[tuple[int, int], ...]
     offset: int
     frame_bytes: int
     exact: bool = False
 
-    @property
-    def end(self) -> int:
-        """The place after its last value."""
-        return self.start + self.rows * self.columns
+
+def section(codec: FrameCodec, start: int, shapes: Sequence[tuple[int, int]], offset: int, *, exact: bool) -> Section:
+    """The section of matrices of these shapes that lie one after the other."""
+    batch = MatrixBatch(codec, shapes)
+    return Section(start, start + batch.size, tuple(shapes), aligned(offset), batch.frame_bytes, exact)
 
 
-def aligned(size_bytes: int) -> int:
-    """`size_bytes` of a frame, up to where the next one may begin."""
-    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+def of_slice(lengths: Sequence[int], widths: Sequence[int], codec: FrameCodec) -> Section:
+    """The section that a slice is whose parts have so many values, in rows of these widths.
 
-
-def sections(lengths: Sequence[int], widths: Sequence[int], codec: FrameCodec) -> list[Section]:
-    """Find sections of a slice whose parts have so many values, in rows of these widths; the last one ends all frames.
-
-    A codec by rows has a section for each part, any other one for all of the slice.
+    A codec by rows has a matrix for each part, any other one for all of the slice.
     """
     if not codec.by_rows:
         lengths, widths = [sum(lengths)], [sum(lengths)]
-    found, start, at = list[Section](), 0, 0
-    for length, width in zip(lengths, widths, strict=True):
-        rows = length // width
-        found.append(Section(start, rows, width, at, codec.frame_bytes(rows, width)))
-        start += length
-        at += aligned(found[-1].frame_bytes)
-    return found
+    shapes = [(length // width, width) for length, width in zip(lengths, widths, strict=True)]
+    return section(codec, 0, shapes, 0, exact=False)
 
 
 def frames_bytes(found: Sequence[Section]) -> int:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.codec.kernels.batches import MatrixBatch
 from volary.server.protocol.header import Form
-from volary.server.protocol.sections import Section, frames_bytes, sections, stages
+from volary.server.protocol.sections import of_slice, stages
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,11 +54,11 @@ class Forms:
 
     def __init__(self, shapes: dict[int, SliceShape]) -> None:
         self.shapes = shapes
-        self._frames: dict[tuple[int, int], tuple[FrameCodec, list[Section]]] = {}
+        self._frames: dict[tuple[int, int], tuple[FrameCodec, MatrixBatch]] = {}
         for number, shape in shapes.items():
             for one in stages(shape.codec) if shape.codec is not None else ():
-                found = sections(shape.lengths, shape.widths, one)
-                self._frames[number, frames_bytes(found)] = one, found
+                batch = MatrixBatch(one, of_slice(shape.lengths, shape.widths, one).shapes)
+                self._frames[number, batch.frame_bytes] = one, batch
 
     @property
     def most_bytes(self) -> int:
@@ -94,11 +95,8 @@ class Forms:
             values = one.view(out.dtype)
             out.copy_(values) if first else out.add_(values)
         elif form is Form.ENCODED:
-            codec, found = self._frames[number, one.numel()]
-            for section in found:
-                frame = one[section.offset : section.offset + section.frame_bytes]
-                part = out[section.start : section.end].view(section.rows, section.columns)
-                codec.decode(frame, part) if first else codec.add(frame, part)
+            codec, batch = self._frames[number, one.numel()]
+            codec.decode_each(batch, one, out) if first else codec.add_each(batch, one, out)
         else:
             self._multiply(number, one, out, first=first)
 
@@ -129,5 +127,6 @@ def try_out(codec: FrameCodec) -> None:
     values = torch.ones(2, 32) if codec.by_rows else torch.ones(1, 64)
     frame = torch.empty(codec.frame_bytes(*values.shape), dtype=torch.uint8)
     codec.encode(values, frame, torch.zeros(codec.memory_values(*values.shape)))
-    codec.decode(frame, values)
-    codec.add(frame, values)
+    batch = MatrixBatch(codec, [(len(values), values.shape[1])])
+    codec.decode_each(batch, frame, values.view(-1))
+    codec.add_each(batch, frame, values.view(-1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -245,6 +246,7 @@ def work(member: Membership, job: str) -> int:
 def _load(job: str) -> Job:
     module, _, name = job.partition(":")
     function: Job = getattr(import_module(module), name)
+    gc.freeze()  # what is imported never becomes garbage: a collection amid steps need not look at all of it
     return function
 
 

@@ -14,6 +14,7 @@ SETTLING_STEPS = WARM_STEPS + 1  # after a change: until the order in which its 
 COUNTED_STEPS = 5
 EACH = SETTLING_STEPS + COUNTED_STEPS
 PAIR, QUAD = 2 * EACH, 3 * EACH + COUNTED_STEPS
+FIRST_LOOK = EACH + SETTLING_STEPS + 2  # at a rival, who may be so slow that more of its steps would be lost time
 PLAINLY = 0.9  # of a step: who needs less, in each of its counted steps but one, need not show it again
 
 
@@ -21,10 +22,10 @@ PLAINLY = 0.9  # of a step: who needs less, in each of its counted steps but one
 class Comparison:
     """The first of two tables is in use, and is then compared with the second, its rival; the quicker one stays.
 
-    Both have a turn. If the rival is slower, as was expected, or one of them plainly quicker, that is all. Else the
-    rival has another turn and then the one that was in use: what makes a machine slower by and by, or for a while,
-    makes both slower. The rival has its turn if it is expected to be nearly as quick, or quicker than what is in use
-    was seen to be.
+    Both have a turn; a rival whose first two steps that count are plainly slower has no more of it. If the rival is
+    slower, as was expected, or one of them plainly quicker, that is all. Else the rival has another turn and then the
+    one that was in use: what makes a machine slower by and by, or for a while, makes both slower. The rival has a turn
+    if it is expected to be nearly as quick, or quicker than what is in use was seen to be.
 
     representations: by parameter, of each table. rows: of each, for people. expected_s: of a step with each. best: the
     place of the one that is in use, or stays. step_s: of the steps so far. It is plain values and goes into
@@ -50,11 +51,13 @@ class Comparison:
     @property
     def asks(self) -> bool:
         """Whether enough steps were timed for a verdict."""
-        return len(self.step_s) in (EACH, PAIR, QUAD)
+        return len(self.step_s) in (EACH, FIRST_LOOK, PAIR, QUAD)
 
     def verdict(self) -> int | None:
         """The place of the table that stays; None if it takes more steps to know."""
         own, others = self.counted()
+        if len(self.step_s) == FIRST_LOOK:
+            return 0 if min(others) * PLAINLY > max(statistics.median(own), sorted(own)[-2]) else None
         if len(self.step_s) < PAIR:
             worth = self.expected_s[1] <= max(CLOSE * min(self.expected_s), statistics.median(own))
             return None if worth else 0

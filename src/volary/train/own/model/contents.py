@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, chain
-from operator import itemgetter
-from typing import TYPE_CHECKING
+from operator import attrgetter, is_, itemgetter
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
 
+_TYPE = attrgetter("dtype")
 _EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
 
@@ -33,12 +34,12 @@ class Contents:
         scripted = [part for part in model.modules() if isinstance(part, torch.jit.ScriptModule)]
         self._parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
         self._inside = [vars(part) for part in self._parts]  # read in one go: there may be thousands
-        self._layers, self._parameters = self._ids_within("_modules"), self._ids_within("_parameters")
+        self._layers, self._parameters = self._within("_modules"), self._within("_parameters")
         self._fixed = [buffer for part in scripted for buffer in part.buffers(recurse=False)]
         parameters = list(model.parameters())
         self.trained = [parameter for parameter in parameters if parameter.requires_grad]
         self._frozen = [parameter for parameter in parameters if not parameter.requires_grad]
-        self._kinds = [(parameter, parameter.dtype, parameter.device) for parameter in self.trained]
+        self._types, self._devices = self._kinds()
         self._names = {id(parameter): name for name, parameter in named_parameters(model)}
         self.ids = self._names.keys()
         self._agreed: list[tuple[nn.Module, str, Tensor]] = []  # buffers, as they were when all workers had them
@@ -57,9 +58,10 @@ class Contents:
         for parameter in self._frozen:
             if parameter.requires_grad:
                 return f"{self._names[id(parameter)]} is trained now"
-        for parameter, dtype, device in self._kinds:
-            if parameter.dtype != dtype or parameter.device != device:
-                return f"{self._names[id(parameter)]} is {parameter.dtype} on {parameter.device} now"
+        if self._kinds() != (self._types, self._devices):
+            each = zip(self.trained, self._types, self._devices, strict=True)
+            other = next(one for one, dtype, index in each if one.dtype != dtype or one.get_device() != index)
+            return f"{self._names[id(other)]} is {other.dtype} on {other.device} now"
         return ""
 
     def buffers(self) -> list[Tensor]:
@@ -93,22 +95,26 @@ class Contents:
         ]
         return [(part, name, one) for part, buffers in having for name, one in buffers.items() if one is not None]
 
-    def _ids_within(self, kind: str) -> tuple[list[int], list[int]]:
-        """The ids of what parts have in their dictionaries `kind`, and how many each has."""
+    def _kinds(self) -> tuple[list[torch.dtype], list[int]]:
+        """The types of trained parameters, and the numbers of their devices."""
+        return list(map(_TYPE, self.trained)), list(map(torch.Tensor.get_device, self.trained))
+
+    def _within(self, kind: str) -> tuple[list[Any], list[int]]:
+        """All that is in the parts' dictionaries `kind`, and how much is in each."""
         # without a Python call or a list of each part; and by a dictionary's own values: one that waits is not to wait
         all_of_them = list(map(itemgetter(kind), self._inside))
-        return list(map(id, chain.from_iterable(map(dict.values, all_of_them)))), list(map(len, all_of_them))
+        return list(chain.from_iterable(map(dict.values, all_of_them))), list(map(len, all_of_them))
 
-    def _differs(self, kind: str, before: tuple[list[int], list[int]]) -> nn.Module | None:
+    def _differs(self, kind: str, before: tuple[list[Any], list[int]]) -> nn.Module | None:
         """The first part whose dictionary `kind` has something else than `before`; None if all are as they were."""
-        if self._ids_within(kind) == before:
+        (now, counts_now), (ones, counts) = self._within(kind), before
+        if counts_now == counts and all(map(is_, now, ones)):
             return None
-        ids, counts = before
         ends = accumulate(counts)
         return next(
             part
             for part, inside, count, end in zip(self._parts, self._inside, counts, ends, strict=True)
-            if list(map(id, dict.values(inside[kind]))) != ids[end - count : end]
+            if list(map(id, dict.values(inside[kind]))) != list(map(id, ones[end - count : end]))
         )
 
     def _name(self, part: nn.Module) -> str:
