@@ -6,14 +6,20 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from torch import nn
 
+from _workers import joined
 from exchange._lossy import SHAPES, Lossy, Seen, assert_equal, codec, contributed
 from volary.codec import ROOM
 from volary.codec._base import FrameCodec
 from volary.comm.memory import futex
 from volary.comm.topology.topology import Topology
 from volary.errors import NotFinite
+from volary.exchange.choice.bucketing import plan
+from volary.exchange.compression.encoded_sums import EncodedSums
+from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.compression.residual import ResidualState
+from volary.exchange.representations.frames import Frames
 
 needs_futex = pytest.mark.skipif(bool(futex.why_not()), reason=futex.why_not())
 NAMES = [name for name in ROOM.names() if issubclass(ROOM.load(name), FrameCodec)]
@@ -72,6 +78,27 @@ def test_all_agree_bit_for_bit_nothing_is_lost_no_restart_shows_and_no_more_trav
         if not codec(name).by_rows:
             sent, received = (sum(one[name].counted[way] for one in everybody) for way in range(2))
             assert sent == received == pytest.approx(2 * (n - 1) * codec(name).frame_bytes(1, values), rel=0.05), name
+
+
+def sum_beside(rank: int, world_size: int) -> tuple[list[float], list[str]]:
+    """The sum of a small parameter that lies beside encoded ones, and whose residuals there are."""
+    named = [(name, nn.Parameter(torch.empty(shape))) for name, shape in {**SHAPES, "bias": (30,)}.items()]
+    plans = plan(named, 25, {name: Frames(codec("onebit")) for name in SHAPES}, beside=True)
+    [one], errors = plans, ErrorFeedback(plans)
+    sums = EncodedSums(joined(), plans, None, errors)
+    head, own = one.pieces(sums.memory[0].contribution)
+    head.fill_(1)
+    for piece in own:
+        piece.copy_(torch.arange(piece.numel()) + rank / 4)
+    sums.sum_up(0, 0, one.shape.numel).wait()
+    return one.pieces(sums.memory[0].agreed)[1][-1].tolist(), list(errors.state())
+
+
+def test_small_parameters_beside_encoded_ones_are_summed_as_they_are(workers):
+    expected = [3 * value + 0.75 for value in range(30)]
+    for values, residuals in workers(3, sum_beside):
+        assert values == expected
+        assert set(residuals) == set(SHAPES)
 
 
 def go_on(rank: int, world_size: int, name: str, states: Sequence[Sequence[ResidualState]], topology: Topology):

@@ -57,6 +57,16 @@ def test_encoded_buckets_are_as_few_as_they_can_be_and_alike_since_what_is_whole
     assert [len(one.parameters) for one in found] == [13, 10, 2], "the last has what the next forward needs first"
 
 
+def test_small_parameters_lie_last_in_the_buckets_of_encoded_ones_if_they_may():
+    encoded = Frames(CODECS.load("onebit")())
+    named = parameters((5,), (100, 90), (5,), (100, 90), (200_000,))
+    travels = {name: encoded for name, one in named if one.dim() == 2}
+    large, small = plan(named, 8, travels, beside=True)
+    assert ([name for name, _ in small.parameters], small.plain) == (["p3", "p1", "p2", "p0"], 2)
+    assert small.plain_start == small.shape.numel - 10
+    assert ([name for name, _ in large.parameters], large.plain, large.representation) == (["p4"], 0, EXACT)
+
+
 def test_a_parameter_of_a_bucket_s_size_travels_alone_in_blocks_of_whole_rows():
     (alone, rest) = plan(parameters((5,), (100, 30)), bucket_mb=4000 / MIB)
     assert [len(one.parameters) for one in (alone, rest)] == [1, 1]

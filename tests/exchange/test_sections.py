@@ -57,6 +57,25 @@ def test_no_value_is_lost_or_doubled_and_frames_do_not_overlap(shapes, bucket_mb
                 assert all(section.offset % 16 == 0 for section in each)
 
 
+@given(st.integers(1, 9), st.booleans())
+def test_what_is_plain_travels_as_it_is_with_all_slices_and_is_never_encoded(parts, by_rows):
+    codec = Rows() if by_rows else Blocks()
+    shapes = {"a": (40, 30), "b": (30,), "c": (20, 50), "d": (7,)}
+    named = [(name, nn.Parameter(torch.empty(shape))) for name, shape in shapes.items()]
+    travels = {name: Frames(codec) for name in ("a", "c")}
+    [one] = plan(named, 1, travels, beside=True)
+    slices = cut(one, codec, 0, one.shape.numel, parts)
+    sections = sorted((section for each in slices for section in each), key=lambda section: section.start)
+    assert [0, *(section.end for section in sections)] == [
+        *(section.start for section in sections),
+        one.shape.numel,
+    ]
+    encoded = [section for section in sections if not section.exact]
+    assert (encoded[0].start, encoded[-1].end) == (one.head, one.shape.numel - 37)
+    plain = [sum(each.end - each.start for each in own if each.start >= one.plain_start) for own in slices]
+    assert max(plain) - min(plain) <= 1
+
+
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_slices_differ_by_no_more_than_a_block(numel, parts):
     [one] = plan([("p", nn.Parameter(torch.empty(numel, 1)))], 1000, {"p": Frames(Blocks())})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from volary.exchange.representations._base import Representation
 
+BESIDE_BYTES = 2**14  # of a parameter that is not encoded and travels with those that are: a sum for itself costs more
 FIRST_BYTES = BYTES_PER_MIB  # of the bucket that backward fills first, and of that which the next forward needs first
 
 
@@ -40,14 +41,19 @@ class _Filling:
 
 
 def plan(
-    named: list[tuple[str, Parameter]], bucket_mb: float, representations: Mapping[str, Representation] | None = None
+    named: list[tuple[str, Parameter]],
+    bucket_mb: float,
+    representations: Mapping[str, Representation] | None = None,
+    *,
+    beside: bool = False,
 ) -> list[BucketPlan]:
     """Cut parameters, given in the network's order, into buckets in the order in which backward is through with them.
 
     bucket_mb: size in MiB at which a bucket is closed; a parameter of that size has a bucket to itself.
-    representations: of each parameter that does not travel as it is. Buckets of several representations and types are
-    filled side by side, so that a normalisation layer between two encoded ones does not part them; what travels by
-    layer has a bucket to itself. Of what travels as it is the first buckets are smaller: nothing can leave until the
+    representations: of each parameter that does not travel as it is. beside: small ones that do lie in the buckets of
+    encoded ones, where they travel as they are with the frames. Buckets of several representations and types are filled
+    side by side, so that a layer between two encoded ones does not part them; what travels by layer has a bucket to
+    itself. Of what travels as it is the first buckets are smaller: nothing can leave until the
     first is whole, and it is the last that forward waits for. What is encoded has as many buckets as it must, all about
     alike: each costs calls and messages, and one that is whole as backward ends is encoded while nothing computes.
     """
@@ -56,6 +62,8 @@ def plan(
     filling: dict[tuple[Any, ...], _Filling] = {}
     kinds = {name: _kind(name, parameter, (representations or {}).get(name, EXACT)) for name, parameter in named}
     whole_bytes = Counter[tuple[Any, ...]]()
+    if beside:
+        _join_encoded(named, kinds)
     for name, parameter in named:
         whole_bytes[kinds[name]] += _bytes(parameter)
     left_bytes = whole_bytes.copy()
@@ -77,9 +85,26 @@ def plan(
     if len(groups) > 1 and not groups[-1][0].by_layer:
         representation, parameters = groups.pop()
         groups += [(representation, part) for part in _split_first_layers(parameters)]
-    return [
-        BucketPlan(group, group[0][1].dtype, group[0][1].device, representation) for representation, group in groups
-    ]
+    return [_planned(representation, group, representations or {}) for representation, group in groups]
+
+
+def _planned(
+    representation: Representation, group: list[tuple[str, Parameter]], representations: Mapping[str, Representation]
+) -> BucketPlan:
+    """The bucket's plan; what travels as it is beside frames comes last."""
+    own = [one for one in group if representations.get(one[0], EXACT) == representation]
+    plain = [one for one in group if representations.get(one[0], EXACT) != representation]
+    _, first = group[0]
+    return BucketPlan([*own, *plain], first.dtype, first.device, representation, len(plain))
+
+
+def _join_encoded(named: list[tuple[str, Parameter]], kinds: dict[str, tuple[Any, ...]]) -> None:
+    """Let small parameters that travel as they are be of the kind of encoded ones of their type, if there are some."""
+    encoded = {kind[1:3]: kind for kind in kinds.values() if kind[0].frames is not None}
+    for name, parameter in named:
+        representation, *where = kinds[name]
+        if representation == EXACT and _bytes(parameter) <= BESIDE_BYTES:
+            kinds[name] = encoded.get(tuple(where[:2]), kinds[name])
 
 
 def _even(size_bytes: int, most_bytes: float) -> float:

@@ -23,16 +23,20 @@ Matrix = tuple[int, int, int]  # its first value in a bucket, rows, columns
 def cut(plan: BucketPlan, codec: FrameCodec, start: int, end: int, parts: int) -> list[list[Section]]:
     """Cut the values from `start` to `end` of a bucket as evenly as blocks, or rows of its parameters, can be.
 
-    Each of `parts` is what one owner sums: sections, one after the other. A codec by rows needs whole rows there.
+    Each of `parts` is what one owner sums, in sections. A codec by rows needs whole rows there.
     """
     body = max(start, min(plan.head, end))
-    matrices = list(_matrices(plan, body, end)) if codec.by_rows else []
-    bounds = _between_rows(matrices, body, end, parts) if matrices else _between_blocks(codec.block, body, end, parts)
+    plain = max(body, min(plan.plain_start, end))
+    matrices = list(_matrices(plan, body, plain)) if codec.by_rows else []
+    bounds = (
+        _between_rows(matrices, body, plain, parts) if matrices else _between_blocks(codec.block, body, plain, parts)
+    )
     slices = []
     for number, (low, high) in enumerate(pairwise(bounds)):
         head = [(start, 1, body - start)] if number == 0 and body > start else []
         rows = _clipped(matrices, low, high) if codec.by_rows else _runs(codec, low, high)
-        slices.append(_slice(codec, head, list(rows)))
+        first, last = (plain + (end - plain) * part // parts for part in (number, number + 1))
+        slices.append(_slice(codec, head, list(rows), [(first, 1, last - first)] if first < last else []))
     return slices
 
 
@@ -63,11 +67,14 @@ def _part_rows(plan: BucketPlan, start: int, end: int) -> Iterator[Matrix]:
                 yield at + low - part.start, rows, (high - low) // rows
 
 
-def _slice(codec: FrameCodec, head: Sequence[Matrix], body: Sequence[Matrix]) -> list[Section]:
+def _slice(
+    codec: FrameCodec, head: Sequence[Matrix], body: Sequence[Matrix], plain: Sequence[Matrix] = ()
+) -> list[Section]:
+    """Sections of what one owner sums: `head` and `plain` as they are."""
     found, at = list[Section](), 0
-    for one, pieces in ((AS_IT_IS, head), (codec, body)):
+    for one, pieces in ((AS_IT_IS, head), (codec, body), (AS_IT_IS, plain)):
         for start, shapes in _together(one, pieces):
-            found.append(section(one, start, shapes, at, exact=pieces is head))
+            found.append(section(one, start, shapes, at, exact=pieces is not body))
             at = found[-1].offset + found[-1].frame_bytes
     return found
 

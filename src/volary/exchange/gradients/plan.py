@@ -52,13 +52,15 @@ class ChunkPlan:
 class BucketPlan:
     """A bucket: named parameters, one after the other, behind one value for each that tells how many ranks used it.
 
-    representation: of all that travels of it.
+    representation: of all that travels of it, but for the last `plain` parameters: they travel as they are, with frames
+    of the others.
     """
 
     parameters: list[tuple[str, Parameter]]
     dtype: torch.dtype
     device: torch.device
     representation: TravelForm
+    plain: int = 0
 
     @property
     def head(self) -> int:
@@ -69,6 +71,11 @@ class BucketPlan:
     def shape(self) -> BufferShape:
         """The memory that the bucket needs: head and gradients."""
         return BufferShape(self.head + sum(p.numel() for _, p in self.parameters), self.dtype, self.device)
+
+    @property
+    def plain_start(self) -> int:
+        """The place of the first value that travels as it is beside frames, or the end."""
+        return self.shape.numel - sum(p.numel() for _, p in self.parameters[len(self.parameters) - self.plain :])
 
     def pieces(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
         """`flat` (numel,) cut up: the values that tell who used what, and each parameter's, flat."""

@@ -19,7 +19,7 @@ class Section:
     """Values `start` to `end` of a slice or bucket, as matrices of these shapes; their frames begin `offset` bytes into
     all.
 
-    exact: they count who used a parameter, and are not encoded.
+    exact: they are not encoded, as what counts who used a parameter.
     """
 
     start: int

@@ -97,7 +97,8 @@ class ContributionBuffers(Generic[Kind]):
         self.group, self._recorder, self._owned = group, settings.recorder, settings.comm_setup.owned
         everyone = list(named_parameters(module))
         self.alike = [parameter for name, parameter in everyone if name not in settings.kept_apart]
-        plans = plan(list(trained_parameters(module).items()), strategy.bucket_mb, representations)
+        beside = self._owned is None and partners is None
+        plans = plan(list(trained_parameters(module).items()), strategy.bucket_mb, representations, beside=beside)
         self._described = describe(plans, strategy.bucket_mb)
         self.compare(group.bulletin, "plan", range(len(self._described)))
         self._speeds = strategy.balance == "auto"
