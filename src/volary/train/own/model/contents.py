@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
 
-_TYPE = attrgetter("dtype")
 _EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
 
@@ -60,8 +59,8 @@ class Contents:
                 return f"{self._names[id(parameter)]} is trained now"
         if self._kinds() != (self._types, self._devices):
             each = zip(self.trained, self._types, self._devices, strict=True)
-            other = next(one for one, dtype, index in each if one.dtype != dtype or one.get_device() != index)
-            return f"{self._names[id(other)]} is {other.dtype} on {other.device} now"
+            odd = next(one for one, dtype, device in each if (one.dtype, one.device) != (dtype, device))
+            return f"{self._names[id(odd)]} is {odd.dtype} on {odd.device} now"
         return ""
 
     def buffers(self) -> list[Tensor]:
@@ -95,9 +94,9 @@ class Contents:
         ]
         return [(part, name, one) for part, buffers in having for name, one in buffers.items() if one is not None]
 
-    def _kinds(self) -> tuple[list[torch.dtype], list[int]]:
-        """The types of trained parameters, and the numbers of their devices."""
-        return list(map(_TYPE, self.trained)), list(map(torch.Tensor.get_device, self.trained))
+    def _kinds(self) -> tuple[list[torch.dtype], list[torch.device]]:
+        """The types and devices of trained parameters."""
+        return list(map(attrgetter("dtype"), self.trained)), list(map(attrgetter("device"), self.trained))
 
     def _within(self, kind: str) -> tuple[list[Any], list[int]]:
         """All that is in the parts' dictionaries `kind`, and how much is in each."""
