@@ -81,7 +81,8 @@ class SweepRunner:
         self, sweep: Sweep, at_once: int | None, notify: Callable[[str], None], *, trust: bool = False
     ) -> None:
         self._sweep, self._at_once, self._notify, self._trust = sweep, at_once, notify, trust
-        self._on_cluster = queue_of(Session.read(sweep.session).engine) is not None
+        session = Session.read(sweep.session)
+        self._on_cluster, self._checkpoints = queue_of(session.engine) is not None, session.checkpoint.path
         self._underway: list[_Underway] = []
         self._begun, self._until, self._left = 0, NEVER, list(sweep.members)
 
@@ -168,8 +169,8 @@ class SweepRunner:
 
     def _session(self, member: str, until: Sequence[str]) -> Session:
         where = [f"run.folder={_quoted(str(self._sweep.folder))}", f"run.name={_quoted(member)}"]
-        if (checkpoints := Session.read(self._sweep.session).checkpoint.path) is not None:
-            where.append(f"checkpoint.path={_quoted(str(checkpoints) + '/' + self._sweep.folder.name)}")
+        if self._checkpoints is not None:
+            where.append(f"checkpoint.path={_quoted(f'{self._checkpoints}/{self._sweep.folder.name}')}")
         return Session.read(self._sweep.session, [*_overrides(self._sweep.members[member]), *where, *until])
 
     def _asked(self, session: Session) -> QueueRequest:

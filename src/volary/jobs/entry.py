@@ -93,9 +93,9 @@ class Capacity(msgspec.Struct, frozen=True):
     def refusal(self, demand: Demand) -> str:
         """Why no such run can ever start here; empty if it can."""
         if demand.cores > len(self.cores):
-            return f"needs {demand.cores} cores, and this machine has {len(self.cores)}"
+            return f"needs {demand.cores} core{'s' * (demand.cores > 1)}, and this machine has {len(self.cores)}"
         if demand.gpus > len(self.gpus):
-            return f"needs {demand.gpus} GPUs, and this machine has {len(self.gpus)}"
+            return f"needs {demand.gpus} GPU{'s' * (demand.gpus > 1)}, and this machine has {len(self.gpus)}"
         if demand.memory_bytes > self.memory_bytes:
             there = self.memory_bytes / GIB
             return f"needs {demand.memory_bytes / GIB:.1f} GiB of memory, and this machine has {there:.1f}"

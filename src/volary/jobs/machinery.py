@@ -118,6 +118,11 @@ class RunMachinery:
             self.remarks.append(str(error))
             self._shares = None
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether runners of other users say what they have, which wakes nobody up."""
+        return self._shares is not None
+
     def notices_seen(self) -> int:
         """Another number once a runner of another user has said something new."""
         return 0 if self._shares is None else self._shares.stamp()

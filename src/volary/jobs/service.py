@@ -18,11 +18,12 @@ from volary.errors import RunError, VolaryError
 from volary.jobs.entry import QueueEntry
 from volary.jobs.machinery import RunMachinery
 from volary.jobs.machines.hosts import known_hosts
+from volary.jobs.machines.unqueued import changed_ns
 from volary.jobs.runner import QueueRunner
 from volary.jobs.table import QueueTable
+from volary.jobs.wakeups import LOOK_S, WakeUps
 from volary.run.lock import RunLock
 
-LOOK_S = 0.25
 LOOK_ANYWAY_S = 10.0  # as time goes by: gaps, and GPUs that others use
 ASK_S = 0.5
 AFTER_FAULT_S = 5.0  # until the queue is tried again, whose disk is full
@@ -80,10 +81,10 @@ def _until_idle(table: QueueTable, lock: RunLock) -> bool:
     """Carry it out until nobody runs and nobody can start, or its file has been replaced; whether it was the former."""
     from volary.jobs.machines.host_watch import HostWatch  # not for those who only start a runner
 
-    with closing(RunMachinery(table)) as machinery:
+    with closing(RunMachinery(table)) as machinery, closing(WakeUps(table.folder)) as wakeups:
         runner, hosts = QueueRunner(table, machinery, _note), HostWatch(table.folder)
         while table.is_current():
-            version, known = table.version(), known_hosts(table.folder)
+            before = _as_others_left_it(table)
             with machinery.alone():
                 runner.look()
             seen = machinery.notices_seen()
@@ -98,11 +99,17 @@ def _until_idle(table: QueueTable, lock: RunLock) -> bool:
                 _note(problem)
             entries = [one for one in entries if one.state != "waiting"]
             until = time.monotonic() + _next_look_s(entries, machinery.moment().now_s)
-            while time.monotonic() < until and version == table.version() and known == known_hosts(table.folder):
-                if seen != machinery.notices_seen() or not all(map(machinery.is_alive, entries)):
+            while (left_s := until - time.monotonic()) > 0 and table.is_current():
+                same = before == _as_others_left_it(table) and seen == machinery.notices_seen()
+                if not same or not all(map(machinery.is_alive, entries)):
                     break
-                time.sleep(LOOK_S)
+                wakeups.wait(min(left_s, LOOK_S) if machinery.is_shared else left_s, [one.pid for one in entries])
     return False
+
+
+def _as_others_left_it(table: QueueTable) -> object:
+    """Differs once somebody else has changed the queue, or what is known of its machines."""
+    return table.version(), known_hosts(table.folder), changed_ns()
 
 
 def _next_look_s(underway: Sequence[QueueEntry], now_s: float) -> float:

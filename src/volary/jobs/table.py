@@ -17,6 +17,7 @@ import msgspec
 
 from volary.errors import VolaryError
 from volary.jobs.entry import PastUse, QueueEntry, entry_of, forget_entry, write_entry
+from volary.jobs.wakeups import wake_runner
 from volary.run.directory import RunDirectory
 from volary.run.lock import is_held
 
@@ -231,6 +232,7 @@ class QueueTable:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
+        wake_runner(self.folder)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from volary.jobs.entry import HostCapacity
+from volary.jobs.wakeups import wake_runner
 from volary.run.disk import Disk, open_regular, replace_file
 
 FILE = "hosts.json"  # in the folder of the queue
@@ -25,3 +26,4 @@ def keep_hosts(folder: Path, hosts: tuple[HostCapacity, ...]) -> None:
     """Keep what is known of them now. Raises OSError."""
     if hosts != known_hosts(folder):
         replace_file(Disk(), folder / FILE, msgspec.json.encode(hosts), mode=0o600)
+        wake_runner(folder)

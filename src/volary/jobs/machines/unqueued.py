@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from volary.jobs.table import queue_folder
+from volary.jobs.wakeups import wake_runner
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, replace_file
 from volary.run.launch.queued import QUEUED_RUN
@@ -42,6 +43,7 @@ def counted(directory: RunDirectory, cores: Sequence[int]) -> Iterator[None]:
         if file is not None:
             with suppress(OSError):
                 file.unlink(missing_ok=True)
+            wake_runner(queue_folder())
 
 
 def cores_outside(queued: Collection[str] = ()) -> set[int]:
@@ -55,6 +57,13 @@ def cores_outside(queued: Collection[str] = ()) -> set[int]:
             elif one.run not in queued:
                 found |= set(one.cores)
     return found
+
+
+def changed_ns() -> int:
+    """When such a run has begun or ended last, in nanoseconds since 1970; 0 if there was none."""
+    with suppress(OSError):
+        return _folder().stat().st_mtime_ns
+    return 0
 
 
 def _folder() -> Path:
