@@ -1,9 +1,10 @@
-"""What wakes a runner that waits: changes of its queue, runs beside it that end, and the ends of its drivers."""
+"""Wake-ups of a runner that waits: by changes of its queue, runs beside it that end, and the ends of its drivers."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from faults._running import BUSY
 from volary.jobs.entry import Demand, HostCapacity, QueueEntry
 from volary.jobs.machines.hosts import keep_hosts
 from volary.jobs.machines.unqueued import counted
+from volary.jobs.processes.wakeups import PIPE, WakeUps, wake_runner
 from volary.jobs.table import QueueTable, queue_folder
-from volary.jobs.wakeups import PIPE, WakeUps, wake_runner
 from volary.run.directory import RunDirectory
 
 LONG_S = 3600.0
@@ -66,11 +67,12 @@ def test_what_is_known_of_other_machines_and_the_end_of_a_run_beside_the_queue_w
 
 
 def test_the_end_of_a_driver_wakes_it_which_need_not_be_its_child(wakeups):
-    command = "sleep 600 & echo $!"  # sh has gone then: it is nobody's child here
+    command = "sleep 600 >/dev/null & echo $!"  # sh has gone then: it is no child of this process
     other = int(subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, check=True).stdout)
     wakeups.wait(0, [other])
     assert not wakeups._poll.poll(0)
-    os.kill(other, 9)
+    os.kill(other, signal.SIGKILL)
+    assert wakeups._poll.poll(BUSY * 5000)
     assert is_woken(wakeups, other)
     assert is_woken(wakeups, other), "now and then: what it has begun may end later"
     assert is_woken(wakeups, 0), "as nobody knows it"

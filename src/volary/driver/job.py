@@ -17,7 +17,7 @@ from volary.driver.tasks.checks import check
 from volary.driver.tasks.task import task_of
 from volary.errors import Stopped, VolaryError, WorkerLost
 from volary.jobs.machinery import newest_attempt, note_refused
-from volary.jobs.ready_driver import wait_for_turn
+from volary.jobs.processes.forked_drivers import wait_for_turn
 from volary.run.directory import RunDirectory
 from volary.session.script import Script
 

@@ -22,7 +22,7 @@ from volary.jobs.machines.notices import NoticeFolder
 from volary.jobs.machines.shares import Notice, beside, notice_of
 from volary.jobs.machines.unqueued import cores_outside
 from volary.jobs.memory import keep_bytes, known_bytes
-from volary.jobs.ready_driver import ReadyDriver
+from volary.jobs.processes.forked_drivers import DriverForkServer, DriverProcess, Turn
 from volary.jobs.runner import How, Moment
 from volary.jobs.settings import queue_settings
 from volary.jobs.table import QueueTable
@@ -74,7 +74,7 @@ class RunMachinery:
         self._children: list[subprocess.Popen[bytes]] = []
         self._estimates: dict[str, tuple[float, float | None]] = {}  # by run: when it was made, and the end
         self._memory = MemoryEstimates(table.environment)
-        self._ready: ReadyDriver | None = None
+        self._drivers: DriverForkServer | None = None
 
     def close(self) -> None:
         """End what it does beside the runs."""
@@ -163,33 +163,34 @@ class RunMachinery:
         return newest_attempt(RunDirectory(entry.run))
 
     def expect(self, entry: QueueEntry | None) -> None:
-        if self._ready is not None and (entry is None or not self._ready.is_for(entry)):
-            self._ready.close()
-            self._ready = None
-        if self._ready is None and entry is not None:
+        alike = None if entry is None else self._process(entry)
+        if self._drivers is not None and (alike is None or not self._drivers.serves(alike)):
+            self._drivers.close()
+            self._drivers = None
+        if self._drivers is None and alike is not None:
             with suppress(OSError):  # when it is its turn that is said
-                log = RunDirectory(entry.run).logs / "job.log"
-                self._ready = ReadyDriver(entry, _command(entry), self._variables(entry), log)
+                self._drivers = DriverForkServer(alike, self._table.runner_log)
 
     def start(self, entry: QueueEntry) -> int:
         directory, given = RunDirectory(entry.run), entry.given
         assert given is not None
-        gpus = visible(given.gpus)
+        alike = self._process(entry)
+        turn = Turn(
+            arguments=(entry.run, *entry.overrides),
+            cores=() if given.host else given.cores,
+            variables=visible(given.gpus) | {QUEUED_RUN: entry.run},
+        )
         try:
-            with RunLock(_lock(directory)) as lock:
-                if (ready := self._ready) is not None and ready.is_for(entry):
-                    self._ready = None
-                    if ready.start(given, gpus, lock.descriptor):
-                        self._children.append(ready.process)
-                        return ready.process.pid
-                with (
-                    (directory.logs / "job.log").open("ab") as log,
-                    on_cores(cores_here() if given.host else given.cores),
-                ):
+            with RunLock(_lock(directory)) as lock, (directory.logs / "job.log").open("ab") as log:
+                if (drivers := self._drivers) is not None and drivers.serves(alike):
+                    process = drivers.fork(turn, lock.descriptor, log.fileno())
+                    if process is not None:
+                        return process
+                with on_cores(turn.cores or cores_here()):
                     child = subprocess.Popen(
-                        _command(entry),
-                        cwd=entry.folder,
-                        env=self._variables(entry) | gpus,
+                        [*alike.command, *turn.arguments],
+                        cwd=alike.folder,
+                        env=alike.variables | turn.variables,
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
@@ -201,8 +202,9 @@ class RunMachinery:
         self._children.append(child)
         return child.pid
 
-    def _variables(self, entry: QueueEntry) -> dict[str, str]:
-        return (self._table.environment(entry.run) or dict(os.environ)) | {QUEUED_RUN: entry.run}
+    def _process(self, entry: QueueEntry) -> DriverProcess:
+        variables = self._table.environment(entry.run) or dict(os.environ)
+        return DriverProcess([entry.python, *DRIVER], entry.folder, variables)
 
     def used_bytes(self, entry: QueueEntry) -> int:
         here = entry.pid and not (entry.given and entry.given.host)  # elsewhere its workers are not seen
@@ -283,10 +285,6 @@ def _tell(directory: RunDirectory, write: Callable[[Journal], None]) -> None:
     with suppress(VolaryError), closing(Journal(directory.database)) as journal:  # what cannot be written is left
         journal.continue_attempt()
         write(journal)
-
-
-def _command(entry: QueueEntry) -> list[str]:
-    return [entry.python, *DRIVER, entry.run, *entry.overrides]
 
 
 def _lock(directory: RunDirectory) -> Path:

@@ -58,7 +58,7 @@ class Machinery(Protocol):
         ...
 
     def expect(self, entry: QueueEntry | None) -> None:
-        """This run starts next, as it seems, and its driver may get ready; None: there is none."""
+        """This run starts next, as it seems, and what its driver needs may get ready; None: there is none."""
         ...
 
     def learnt(self, entries: Sequence[QueueEntry]) -> Mapping[str, tuple[int, MemoryFrom]]:

@@ -19,9 +19,9 @@ from volary.jobs.entry import QueueEntry
 from volary.jobs.machinery import RunMachinery
 from volary.jobs.machines.hosts import known_hosts
 from volary.jobs.machines.unqueued import changed_ns
+from volary.jobs.processes.wakeups import LOOK_S, WakeUps
 from volary.jobs.runner import QueueRunner
 from volary.jobs.table import QueueTable
-from volary.jobs.wakeups import LOOK_S, WakeUps
 from volary.run.lock import RunLock
 
 LOOK_ANYWAY_S = 10.0  # as time goes by: gaps, and GPUs that others use

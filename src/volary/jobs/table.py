@@ -17,7 +17,7 @@ import msgspec
 
 from volary.errors import VolaryError
 from volary.jobs.entry import PastUse, QueueEntry, entry_of, forget_entry, write_entry
-from volary.jobs.wakeups import wake_runner
+from volary.jobs.processes.wakeups import wake_runner
 from volary.run.directory import RunDirectory
 from volary.run.lock import is_held
 

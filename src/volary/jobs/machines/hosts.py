@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from volary.jobs.entry import HostCapacity
-from volary.jobs.wakeups import wake_runner
+from volary.jobs.processes.wakeups import wake_runner
 from volary.run.disk import Disk, open_regular, replace_file
 
 FILE = "hosts.json"  # in the folder of the queue

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from volary.jobs.processes.wakeups import wake_runner
 from volary.jobs.table import queue_folder
-from volary.jobs.wakeups import wake_runner
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, replace_file
 from volary.run.launch.queued import QUEUED_RUN
