@@ -83,7 +83,7 @@ def test_from_a_folder_of_images_to_a_prediction_and_the_model_without_a_termina
 
     folder = photos(tmp_path / "beside" / "colours", each=20)
     page.goto(own.link)
-    page.get_by_role("link", name="New run").click()
+    page.get_by_role("heading").get_by_role("link", name="New run").click()
     page.get_by_label("choose a folder").set_input_files(folder)
     page.get_by_text("Images: 40 samples to train on, 2 classes.").wait_for()
     expect(page.locator("img[alt^='red/11.png, 24']")).to_be_visible()
