@@ -35,10 +35,16 @@ def predicted(directory: RunDirectory, words: QueryParams, body: bytes) -> Any:
     with tempfile.TemporaryDirectory(prefix="volary-page-") as folder:
         given, output = Path(folder, f"dropped{suffix}"), Path(folder, "answers.jsonl")
         given.write_bytes(body)
-        counts = answer(["predict", str(directory.path), str(given), "-o", str(output), "--top", str(TOP), "--json"])
+        counts = answer(["predict", str(directory.path), str(given), "-o", str(output), "--json"])
         with output.open(encoding="utf-8") as lines:
-            rows = [json.loads(line) for _, line in zip(range(ROWS), lines, strict=False)]
+            rows = [_shortened(json.loads(line)) for _, line in zip(range(ROWS), lines, strict=False)]
     return {"rows": rows, "count": counts["rows"], "unreadable": counts["unreadable"]}
+
+
+def _shortened(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its most probable classes alone: they come first, and there may be fewer than `TOP`."""
+    found = row.get("probabilities")
+    return row | {"probabilities": dict(list(found.items())[:TOP])} if isinstance(found, dict) else row
 
 
 def worst(directory: RunDirectory, _: QueryParams, __: bytes) -> Any:
