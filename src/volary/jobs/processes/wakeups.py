@@ -63,7 +63,7 @@ class WakeUps:
             self._forget(process)
         for process in processes - self._ends.keys():
             self._ends[process] = _ENDED
-            with suppress(OSError):
+            with suppress(AttributeError, OSError):  # the system may not have it
                 if process > 0:
                     self._ends[process] = os.pidfd_open(process)
                     self._poll.register(self._ends[process], select.POLLIN)
