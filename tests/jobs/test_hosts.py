@@ -12,7 +12,7 @@ from jobs._ssh import UNREACHED, hosts
 from volary.cli.command.main import run as command
 from volary.errors import SettingError
 from volary.jobs.machines.host_watch import HostWatch
-from volary.jobs.machines.hosts import known_hosts
+from volary.jobs.machines.hosts import doubt_host, known_hosts
 from volary.jobs.settings import queue_settings, settings_file
 from volary.jobs.table import queue_folder
 from volary.run.machine.cores import cores_here
@@ -33,6 +33,19 @@ def test_machines_are_asked_once_and_again_when_there_is_something_new(monkeypat
     settings_file().write_text(settings_file().read_text().replace(", gamma", ""))
     watch.ask({here})
     assert [one.name for one in until(lambda: known_hosts(Path()))] == ["alpha", "me@beta"]
+
+
+def test_a_machine_on_which_a_run_was_lost_takes_none_before_it_has_answered_anew(monkeypatch):
+    hosts(monkeypatch, "alpha", "beta")
+    watch = HostWatch(Path())
+    watch.ask(())
+    until(lambda: known_hosts(Path()))
+    until(lambda: not watch._thread.is_alive())
+    doubt_host(Path(), "beta")
+    assert [one.why_not for one in known_hosts(Path())] == ["", "beta: a run was lost there, and it is asked again"]
+    Path("down").write_text("beta\n")
+    watch.ask(())
+    until(lambda: UNREACHED.format(name="beta") in known_hosts(Path())[1].why_not)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import msgspec
 from volary.errors import RunError, VolaryError
 from volary.jobs.entry import GIB, NO_LIMIT, Capacity, MemoryFrom, PastUse, QueueEntry
 from volary.jobs.estimates import MemoryEstimates
-from volary.jobs.machines.hosts import known_hosts
+from volary.jobs.machines.hosts import doubt_host, known_hosts
 from volary.jobs.machines.notices import NoticeFolder
 from volary.jobs.machines.shares import Notice, beside, notice_of
 from volary.jobs.machines.unqueued import cores_outside
@@ -213,6 +213,9 @@ class RunMachinery:
     def keep_used(self, entry: QueueEntry, how: How) -> None:
         directory, used = RunDirectory(entry.run), entry.used_bytes
         self._keep_past(entry)
+        if how in ("lost", "not begun") and entry.given is not None and entry.given.host:
+            with suppress(OSError):
+                doubt_host(self._table.folder, entry.given.host)
         with suppress(OSError, UnicodeDecodeError):  # a folder that has gone, a disk that is full: nothing is lost
             session = directory.session.read_text(encoding="utf-8")
             known = 0 if how == "finished" else known_bytes(session) or 0  # else it may have taken more

@@ -12,7 +12,7 @@ import msgspec
 from volary.engine.hosts import machine_and_slots
 from volary.errors import SettingError
 from volary.jobs.entry import NO_LIMIT, HostCapacity
-from volary.jobs.machines.hosts import FILE, keep_hosts
+from volary.jobs.machines.hosts import DOUBTED, FILE, keep_hosts, known_hosts
 from volary.jobs.settings import QueueSettings, queue_settings, settings_file
 from volary.run.machine import clock
 
@@ -30,13 +30,14 @@ class HostWatch:
         self._thread: threading.Thread | None = None
 
     def ask(self, folders: Collection[str]) -> str:
-        """Begin to ask if it is time, or the settings or the folders of runs are others; returns at once.
+        """Begin to ask if it is time, one may be lost, or the settings or the folders are others; returns at once.
 
         Returns a sentence if the settings cannot be read: then there are no such machines.
         """
         problem = self._read_settings()
         asked = self._settings_as, frozenset(folders)
-        late = clock.running_s() - self._asked_s > ASK_EACH_S
+        doubted = any(host.why_not.endswith(DOUBTED) for host in known_hosts(self._folder))
+        late = doubted or clock.running_s() - self._asked_s > ASK_EACH_S
         if (self._thread is not None and self._thread.is_alive()) or (asked == self._asked and not late):
             return problem
         if self._settings.hosts or (self._folder / FILE).exists():
