@@ -110,6 +110,12 @@ class Run:
         self.started |= descendants(self.process.pid) | self._workers()
         return last_step(self.directory)
 
+    def wait_for_checkpoint(self, step: int = 1) -> int:
+        """Wait for a checkpoint of `step` or a later one, which is written beside the steps; the newest one's step."""
+        kept = self.directory.checkpoints
+        self.wait_until(lambda: kept.is_dir() and Checkpoints(kept).steps()[-1:] >= [step])
+        return Checkpoints(kept).steps()[-1]
+
     def _workers(self) -> set[psutil.Process]:
         """The workers that are known; a launcher's need not be below the command."""
         with RunReader(self.directory) as reader, contextlib.suppress(psutil.NoSuchProcess):

@@ -15,7 +15,7 @@ from volary.run.database.reader import RunReader
 def test_resume_survives_a_lost_database_and_begins_anew_only_when_it_is_asked_to(launch):
     run = launch("train", session(steps=45, pace_s=0.02))
     directory, checkpoints = run.directory, Checkpoints(run.directory.checkpoints)
-    run.wait_until(lambda: checkpoints.steps())
+    run.wait_for_checkpoint()
     run.kill(rank=1)
     assert run.ended().status == 4
     found = checkpoints.steps()

@@ -115,7 +115,7 @@ def test_workers_that_have_not_begun_go_with_their_driver(launch):
 def test_servers_and_their_workers_end_without_a_driver_that_keeps_their_work_in_order(launch, consistency):
     run = launch("train", session(steps=STEPS, pace_s=0.02, consistency=consistency, exchange=SERVED, **SOON))
     run.wait_for_step(1)
-    run.wait_until(lambda: Checkpoints(run.directory.checkpoints).steps())
+    run.wait_for_checkpoint()
     with RunReader(run.directory) as reader:
         pids = [*json.loads(reader.info()["pids"])[1:], *json.loads(reader.info()["server_pids"])]
     others = [psutil.Process(pid) for pid in pids]

@@ -29,7 +29,7 @@ def test_full_disk_ends_no_training_but_fails_the_run_at_its_end_and_resume_goes
     launch, small_disk, undisturbed
 ):
     run = launch("train", session(steps=STEPS, pace_s=0.02))
-    run.wait_until(lambda: run.directory.checkpoints.exists() and Checkpoints(run.directory.checkpoints).steps())
+    run.wait_for_checkpoint()
     ballast = filled(small_disk)
     run.wait_until(lambda: "No space left" in run.text())
     assert run.process.poll() is None
@@ -99,7 +99,7 @@ def test_folder_that_has_become_read_only_ends_no_training_and_the_run_says_at_i
     launch, small_disk
 ):
     run = launch("train", session(steps=STEPS, pace_s=0.02))
-    run.wait_until(lambda: run.directory.checkpoints.exists() and Checkpoints(run.directory.checkpoints).steps())
+    run.wait_for_checkpoint()
     # lazily: what is open to be written stays so, and a mount below another one is not asked
     subprocess.run(["mount", "--bind", str(small_disk), str(small_disk)], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", str(small_disk)], check=True)

@@ -29,7 +29,7 @@ REMOVED = [
 def test_what_is_removed_of_the_folder_while_the_run_trains_is_written_anew_and_the_run_resumed(launch, exchange):
     run = launch("train", session(pace_s=0.02, exchange=exchange))
     directory, checkpoints = run.directory, Checkpoints(run.directory.checkpoints)
-    run.wait_until(lambda: directory.checkpoints.is_dir() and checkpoints.steps())
+    run.wait_for_checkpoint()
     words, key = directory.session.read_bytes(), directory.key()
     for path in directory.path.iterdir():
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
@@ -38,8 +38,7 @@ def test_what_is_removed_of_the_folder_while_the_run_trains_is_written_anew_and_
     assert directory.session.stat().st_mode & 0o077
     assert not (directory.path / "key").stat().st_mode & 0o077
     assert directory.is_live()
-    newest = run.wait_until(checkpoints.steps)[-1]
-    run.wait_until(lambda: checkpoints.steps()[-1] > newest)
+    run.wait_for_checkpoint(run.wait_for_checkpoint() + 1)
     run.process.send_signal(signal.SIGINT)
     assert run.ended().status == 130, run.text()
     assert state(directory) == "stopped"
@@ -62,14 +61,14 @@ def names_said_to_be_removed(*texts: str) -> list[str]:
 def test_a_folder_that_is_moved_while_the_run_trains_gets_checkpoints_again_once_it_is_moved_back(launch):
     run = launch("train", session(pace_s=0.02))
     directory, checkpoints = run.directory, Checkpoints(run.directory.checkpoints)
-    run.wait_until(lambda: directory.checkpoints.is_dir() and checkpoints.steps())
+    run.wait_for_checkpoint()
     away = Path("runs/away")
     directory.path.rename(away)
     run.wait_until(lambda: "moved or removed it; move it back: no checkpoint can be written until then" in run.text())
     run.wait_until(lambda: "while the run trained; move it back; training goes on" in run.text())
     before = Checkpoints(away.absolute() / "checkpoints").steps()[-1]
     away.rename(directory.path)
-    run.wait_until(lambda: checkpoints.steps()[-1] > before)
+    run.wait_for_checkpoint(before + 1)
     run.wait_until(lambda: "is there again: checkpoints are written again" in run.text())
     run.process.send_signal(signal.SIGINT)
     assert run.ended().status == 130, run.text()
