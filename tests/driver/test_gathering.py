@@ -14,7 +14,8 @@ from volary.driver.attempt.members import TrainingMembers
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.errors import RunError
-from volary.run.database.journal import Journal
+from volary.run.database.journal import Journal, StepRow
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.members import first_number
 
@@ -79,6 +80,22 @@ def test_the_newest_members_that_any_worker_has_heard_of_count_and_who_was_lost_
     replaced.look()
     assert replaced.members.now.ranks == (0, 2, 3)
     assert replaced.watch.workers.keys() == {0, 2, 3} and not replaced.watch.lost
+
+
+def test_what_goes_on_after_a_loss_and_a_leave_that_only_the_lost_driver_saw_is_recorded(journal):
+    journal.steps([StepRow(step, rank, *13 * [0]) for rank in range(4) for step in (1, 2)])
+    replaced = Replaced(journal)
+    for rank in (0, 5):
+        replaced.come(rank, (0, 5), 4, [{"type": "members", "number": 3, "leaving": [2]}])
+    replaced.look()
+    news = {"event": "recovered", "step": 1, "data": {"workers": 2, "lost": [1, 2, 3], "source": "memory"}}
+    beat = {"number": 1, "step": 1, "phase": "exchange", "progress": 1, "events": [news]}
+    assert list(replaced.hub.received(10, beat, replaced.now))[-1] == (10, {"acknowledged": 1})
+    journal.close()
+    with RunReader(RunDirectory(Path("runs/it"))) as reader:
+        (event,) = reader.events(kind="recovered")
+        assert event.data == {"workers": 2, "lost": [1, 3], "left": [2], "source": "memory"}
+        assert [(row.rank, row.step) for row in reader.steps(after=1)] == [(0, 2)]
 
 
 def test_who_trained_and_does_not_come_within_the_bound_is_lost_and_refused_later(journal):

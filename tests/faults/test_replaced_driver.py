@@ -174,7 +174,10 @@ def test_a_driver_that_is_killed_in_a_recovery_or_a_save_is_replaced_as_well(lau
     assert (ended.status, last_step(run.directory)) == (0, 160), new.text()
     checkpoints = Checkpoints(run.directory.checkpoints)
     assert [checkpoints.verify(step).step for step in checkpoints.steps()][-1] == 160
+    if where == "recovery":
+        assert recovered(run)[-1][1] == {"workers": 2, "lost": [1], "source": "memory"}
     assert_nothing_left(run)
+    assert "Traceback" not in run.text() + new.text()
 
 
 @pytest.mark.slow  # trains for seconds

@@ -336,7 +336,8 @@ class HeartbeatService:
             match one:
                 case {"event": "recovered", "step": int(step), "data": dict(data)} if self._members is not None:
                     events.append(("recovered", rank, step, self._with_leavers(data)))
-                    self._journal.take_back(self.watch.workers.keys() - self._members.now.ranks, step)
+                    gone = {*self.watch.workers, *data["lost"]}.difference(self._members.now.ranks)
+                    self._journal.take_back(gone, step)
                 case {"event": str(kind), "step": int(step), "data": dict(data)}:
                     events.append((kind, rank, step, data))
                 case {"losses": list(losses), "drawn": dict(drawn)}:
@@ -365,14 +366,20 @@ class HeartbeatService:
 
     def _with_leavers(self, data: dict[str, Any]) -> dict[str, Any]:
         """Tell those that have left from those that are lost, and those that have joined from spare workers."""
-        more, gone = data.pop("spares", ()), data["lost"]
+        more, left = data.pop("spares", ()), [rank for rank in data["lost"] if self._has_left(rank)]
         news = {
-            "lost": [rank for rank in gone if self.watch.workers[rank].dismissed],
-            "left": [rank for rank in gone if not self.watch.workers[rank].dismissed],
+            "lost": [rank for rank in data["lost"] if rank not in left],
+            "left": left,
             "spares": [rank for rank in more if rank < self.watch.world_size],
             "joined": [rank for rank in more if rank >= self.watch.world_size],
         }
         return data | {name: ranks for name, ranks in news.items() if ranks or name == "lost"}
+
+    def _has_left(self, rank: int) -> bool:
+        """Whether one that is gone was not lost; a driver that takes a lost one's place does not know all of them."""
+        if (known := self.watch.workers.get(rank)) is not None:
+            return not known.dismissed
+        return any(rank in request.get("leaving", ()) for request in self._requests)
 
     def _event(self, kind: str, rank: int | None, step: int, data: dict[str, Any]) -> None:
         self._events([(kind, rank, step, data)])
