@@ -54,6 +54,25 @@ def test_what_has_no_gradient_leaves_at_the_end_as_zeros_and_as_unused(module):
     assert module[0].weight.grad is not None
 
 
+def test_what_was_agreed_on_stays_with_parameters_while_another_step_is_forgotten(module):
+    buckets = buckets_of(module, bucket_mb=25, memory=apart)
+    backward(module)
+    closed(buckets)
+    agreed = [one.grad for one in module.parameters()]
+    other = buckets_of(module)  # of the group that follows, and leaves its first step out
+    other.forget()
+    assert all(one.grad is gradient for one, gradient in zip(module.parameters(), agreed, strict=True))
+    buckets.remove()
+    module.zero_grad()
+    backward(module)
+    other.forget()
+    module.zero_grad()
+    backward(module)
+    expected = [gradient.clone() for gradient in agreed]
+    closed(other)
+    torch.testing.assert_close([one.grad for one in module.parameters()], expected)
+
+
 def test_a_chunk_of_several_parameters_leaves_with_the_last_of_them(module):
     left: list[int] = []
     buckets = buckets_of(module, left, bucket_mb=25)

@@ -221,6 +221,16 @@ def test_users_are_counted_neighbours_take_turns_and_updates_run_chunk_by_chunk_
         assert untouched, "no memory but the chunk's is written"
 
 
+def test_factors_of_a_step_that_is_forgotten_do_not_leave_with_the_next_one():
+    module = nn.Sequential(nn.Linear(3, 2))
+    factored = Factored(module, ["0"])
+    inputs = torch.ones(4, 3)
+    (2 * module(inputs)).sum().backward()
+    factored.buckets.forget()
+    module(inputs).sum().backward()
+    torch.testing.assert_close(factored.gradients()["0.weight"], torch.full((2, 3), 4.0))
+
+
 def test_a_type_whose_bits_hold_no_index_is_refused():
     weight = nn.Parameter(torch.zeros(4, 4, dtype=torch.bfloat16))
     plan = BucketPlan([("0.weight", weight)], torch.bfloat16, torch.device("cpu"), Factors())

@@ -30,6 +30,8 @@ import time
 import torch
 import volary
 from torch.utils.data import TensorDataset
+from volary.errors import PeerLost
+from volary.train.own.recovering.loop_members import LoopMembers
 
 EPOCHS = 6  # of 8 steps, the last of 25 samples
 
@@ -39,7 +41,7 @@ def data():
     return TensorDataset(torch.randn(256, 16, generator=draws).double(), torch.randint(4, (256,), generator=draws))
 
 
-def train(worker, deaths=(), pace_s=0.0, passes=1, calls=1, saves=False, looks=False, early=()):
+def train(worker, deaths=(), pace_s=0.0, passes=1, calls=1, saves=False, looks=False, early=(), deaf=()):
     torch.manual_seed(1)
     layers = [torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)]
     model = torch.nn.Sequential(*layers).double()
@@ -54,6 +56,15 @@ def train(worker, deaths=(), pace_s=0.0, passes=1, calls=1, saves=False, looks=F
     def dies(where):
         if [began_as, iterations, where] in [list(one) for one in deaths]:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def last_word(members, say=LoopMembers._end):
+        dies("word")
+        say(members)
+        dies("heard")
+        if [began_as, iterations] == list(deaf):
+            raise PeerLost("did not hear it")
+
+    LoopMembers._end = last_word
 
     def step():
         dies("backward")
@@ -171,6 +182,7 @@ def test_the_loops_of_the_others_go_on_and_make_the_step_again():
         ("forward", 0, 16),  # with the first batch of an epoch, whose order is drawn just before
         ("backward", 0, 17),
         ("backward", 2, 16),
+        ("word", 1, 12),  # once all have the sums, before all have heard that all have
         ("step", 1, 12),
         ("call", 0, 15),
         ("call", 2, 40),
@@ -187,6 +199,16 @@ def test_a_worker_may_be_killed_wherever_its_loop_is(where, rank, at, route):
     with started(3, {"deaths": [[rank, at, where]], "saves": where == "save"}, exchange=exchange) as run:
         assert run.ended().status == 0, run.text()
         assert [data["lost"] for data in recovered(run)] == [[rank]]
+        assert_as_alone(run, expected, left=2)
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("codec", ["none", "factors"])
+def test_a_step_that_some_have_gone_on_from_counts_for_one_that_has_not_heard_so(codec):
+    expected = alone()
+    with started(3, {"deaths": [[2, 12, "heard"]], "deaf": [1, 12]}, codec=codec) as run:
+        assert run.ended().status == 0, run.text()
+        assert [data["lost"] for data in recovered(run)] == [[2]]
         assert_as_alone(run, expected, left=2)
 
 

@@ -27,9 +27,11 @@ from torch.utils.data import TensorDataset
 
 sys.path.insert(0, TESTS)
 from faults._own_rounds import data, network, optimizer_of
+from volary.errors import PeerLost
+from volary.train.own.recovering.loop_members import LoopMembers
 
 
-def train(worker, deaths=(), pace_s=0.0, epochs=4):
+def train(worker, deaths=(), pace_s=0.0, epochs=4, deaf=()):
     model = network()
     optimizer = optimizer_of(model)
     model, optimizer = worker.distribute(model, optimizer)
@@ -39,6 +41,15 @@ def train(worker, deaths=(), pace_s=0.0, epochs=4):
     def dies(where):
         if [began_as, iterations, where] in [list(one) for one in deaths]:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def last_word(members, say=LoopMembers._end):
+        dies("word")
+        say(members)
+        dies("heard")
+        if [began_as, iterations] == list(deaf):
+            raise PeerLost("did not hear it")
+
+    LoopMembers._end = last_word
 
     for _ in worker.epochs(epochs):
         for inputs, targets in worker.feed(data(), batch_size=33, shuffle=False):
@@ -119,6 +130,14 @@ def test_workers_that_take_local_steps_begin_the_round_again_without_a_lost_one(
 )
 def test_a_worker_may_be_killed_wherever_its_loop_is(model, where, rank, at):
     with started(3, model, {"deaths": [[rank, at, where]]}) as run:
+        assert_as_told(run, model, 3)
+
+
+@pytest.mark.slow  # trains for seconds
+@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize("deaf", [(), (1, 13)])
+def test_a_round_that_some_have_gone_on_from_counts_for_one_that_has_not_heard_so(model, deaf):
+    with started(3, model, {"deaths": [[2, 13, "heard"]], "deaf": deaf}) as run:  # step 14 ends a round of each
         assert_as_told(run, model, 3)
 
 

@@ -122,6 +122,15 @@ class Gradients(Buckets):
         self.in_backward = False
         return missing
 
+    def forget(self) -> None:
+        """Let go of all that has come of this step. Gradients that parameters have were agreed on before: they stay."""
+        self._together.clear()
+        for bucket in self.all:
+            if bucket.payload is not None:
+                bucket.payload.forget()
+        self._open()
+        self.in_backward = False
+
     def drop(self, cleared: Container[int]) -> None:
         """Let go of what earlier passes of this step left of parameters with these ids. Raises SettingError."""
         self._take_together()

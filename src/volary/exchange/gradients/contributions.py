@@ -68,7 +68,7 @@ class PushedGradients(Contributions):
 
     def begin(self) -> None:
         if self.buckets.ready is not self._ready:
-            self.buckets.close()
+            self.buckets.forget()
             self.buckets.ready = self._ready
 
     def in_backward(self, *, last: bool) -> None:
@@ -81,7 +81,7 @@ class PushedGradients(Contributions):
 
     def forget(self) -> None:
         self.buckets.ready = _drop
-        self.buckets.close()
+        self.buckets.forget()
 
     def close(self) -> None:
         self.buckets.remove()

@@ -80,6 +80,11 @@ class Payload:
         self._own.clear()
         self.open()
 
+    def forget(self) -> None:
+        """Drop the step's, and what was to leave and has not."""
+        self._leaving.clear()
+        self.drop()
+
     def leave(self) -> Tensor | None:
         """This rank's rows (rows, width) of the next step that was sealed; None if its backward missed the layer."""
         return self._leaving.popleft()
