@@ -357,6 +357,7 @@ class LoopMembers:
             hand_over({**self._handed, "rounds": self.rounds.closed}, group, new)
         self.equal, self.welcomed = not new, self.welcomed + bool(new)
         self.loop.regroup(group, leaves_out=self.leaves_out)
+        self.rounds.regrouped()
         self.equal = self._joining.waits = False
         self._trained = self.members
         if group.leads:

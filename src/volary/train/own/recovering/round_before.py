@@ -105,6 +105,12 @@ class RoundBefore:
         if self._replicas:
             self._recorder.go_on_from(self._step)
 
+    def go_on_with_now(self) -> None:
+        """Let what workers have updated be, once that is taken back, as it is now: in another group, the last worker
+        begins with what all had alike.
+        """
+        self._parameters = [(one, one.detach().clone()) for one, _ in self._parameters]
+
     def take_back_replicas(self) -> None:
         """Let replicas that differ go on in the next group from what they were."""
         for model, state in self._replicas:

@@ -106,6 +106,11 @@ class LoopRounds:
             self._before.take_back_model()
             self._before.take_back_replicas()
 
+    def regrouped(self) -> None:
+        """Models have what they go on with in another group, also after the round that is under way."""
+        if self.under_way and self._before is not None:
+            self._before.go_on_with_now()
+
     def take_back(self) -> None:
         """If the newest round was left out, let the loop's values be as they were before it."""
         if not self._taken_back and self._before is not None:
