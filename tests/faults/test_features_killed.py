@@ -20,8 +20,9 @@ from faults._held import HELD, hold_after
 from faults._running import Run, outcome, state
 from train._user_networks import Dropping
 from train.test_feature_matrix import FEATURES, FILE, REFUSED, STEPS, STRATEGIES, made
-from volary.run.checkpoints import Checkpoints
+from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
 
 EVERY = "checkpoint.every=5 steps"
 CASES = [
@@ -47,6 +48,14 @@ def kill_the_driver(run: Run) -> None:
     run.process.kill()
 
 
+def beyond_steps(directory: RunDirectory) -> int:
+    """How far workers that go each at its own pace number their contributions beyond the steps, once resumed."""
+    checkpoints = Checkpoints(directory.checkpoints)
+    for step in checkpoints.steps()[-1:]:
+        return int(json.loads((checkpoints.path(step) / ROSTER).read_bytes())["closings"]) - step
+    return 0
+
+
 @pytest.mark.slow  # trains three times and more
 @pytest.mark.parametrize(("strategy", "name"), CASES)
 def test_a_run_that_is_killed_at_each_boundary_of_a_feature_and_resumed_is_the_whole_one(
@@ -66,9 +75,10 @@ def test_a_run_that_is_killed_at_each_boundary_of_a_feature_and_resumed_is_the_w
     kills = itertools.cycle([kill_the_driver if elastic else kill_a_worker, kill_all, kill_the_driver])
     command = ["train", "session.yaml", EVERY, "run.name=it"]
     for stop, kill in zip(FEATURES[name].stops, kills, strict=False):
-        hold_after(stop, held / "step")
+        number = stop + beyond_steps(RunDirectory("runs/it")) if elastic else stop
+        hold_after(number, held / "step")
         run = launch(*command)
-        run.wait_for_step(stop)
+        run.wait_for_step(number)
         kill(run)
         assert run.ended(gone_within_s=15).status != 0, run.text()
         command = ["resume", "it"]
