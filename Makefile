@@ -81,7 +81,7 @@ $(MPIRUNS): .engines/%/bin/mpirun: $(DEVELOPING) constraints.txt
 
 # large, and needed by few: not among what `make` installs
 $(RAY): $(DEVELOPING) constraints.txt
-	@$(PIP) install --constraint constraints.txt --upgrade --target .engines/ray ray && touch $@ || \
+	@$(PIP) install --constraint constraints.txt --upgrade --target .engines/ray "ray[default]" && touch $@ || \
 		echo "ray cannot be installed here; its tests are skipped" >&2
 
 # Java is Debian's where it may be installed

@@ -13,10 +13,12 @@ import pytest
 
 from volary.driver.tasks.submitting import remarks_of_queue
 from volary.jobs.entry import entry_of
+from volary.jobs.machines.clusters import note_submitted
 from volary.jobs.memory import keep_bytes, keep_estimate
 from volary.jobs.settings import settings_file
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
+from volary.run.launch.queued import QueuedJob, note_job
 from volary.run.machine.cores import cores_here
 
 SESSION = "network: lenet\ndata: {source: digits, batch_size: 16}\n"
@@ -142,10 +144,15 @@ def test_a_mistake_in_the_user_s_settings_of_the_queue_is_said_before_anything_i
     assert not Path("runs").exists()
 
 
-def test_runs_that_a_cluster_s_queue_has_are_listed_with_its_words_and_no_other_job(submit, volary, monkeypatch):
+def test_runs_that_are_jobs_of_a_cluster_s_queue_are_listed_with_its_words_until_they_are_over(
+    submit, volary, monkeypatch
+):
     submit("a")
-    job = RunDirectory.create(Path("runs"), "job", "it", SESSION)
-    rows = [f"17|PENDING|Resources|{job.batch}", f"18|RUNNING|None|{job.batch}", "19|RUNNING|None|/home/me/other.sh"]
+    for number in ("17", "18", "20"):
+        run = RunDirectory.create(Path("runs"), f"job{number}", "it", SESSION)
+        note_job(run, QueuedJob("slurm", number, -1))
+        note_submitted(run)
+    rows = ["17|PENDING|Resources", "18|RUNNING|None", "19|RUNNING|None"]
     program = Path("bin/squeue").absolute()
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n" + "".join(f"echo '{row}'\n" for row in rows))
@@ -153,12 +160,13 @@ def test_runs_that_a_cluster_s_queue_has_are_listed_with_its_words_and_no_other_
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     lines = [line.split(maxsplit=6) for line in volary("queue").out.splitlines()[2:]]
     assert lines == [
-        ["runs/job", "waiting", *"----", "job 17 of slurm: PENDING (Resources)"],
-        ["runs/job", "running", *"----", "job 18 of slurm: RUNNING"],
+        ["runs/job17", "waiting", *"----", "job 17 of slurm: PENDING (Resources)"],
+        ["runs/job18", "running", *"----", "job 18 of slurm: RUNNING"],
     ]
     assert [row.get("job") for row in json.loads(volary("queue", "--json").out)] == [None, "17", "18"]
     program.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n")
-    assert len(volary("queue").out.splitlines()) == 2
+    unknown = [line.split(maxsplit=6)[6] for line in volary("queue").out.splitlines()[2:]]
+    assert unknown == [f"job {number} of slurm: its queue does not answer now" for number in (17, 18)]
 
 
 def test_a_folder_for_shares_that_cannot_be_used_is_said_and_the_queue_is_listed(submit, volary, monkeypatch):

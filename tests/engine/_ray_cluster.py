@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from typing import Any
 
 from faults._queue import until
 from faults._running import BUSY, Run, running
-from volary.actors import ActorSettings
+from volary.actors.cluster import ActorSettings
+from volary.engine.launchers import ray_jobs
 from volary.engine.ray import ACTORS
 
 START_S = 60
@@ -31,25 +33,33 @@ def free_port() -> int:
 
 
 class Cluster:
-    """A head without CPUs, and nodes that are added; all on this machine."""
+    """A head without CPUs, and nodes that are added; all on this machine. takes_jobs: with a job server."""
 
-    def __init__(self, folder: str, stack: ExitStack) -> None:
+    def __init__(self, folder: str, stack: ExitStack, *, takes_jobs: bool = False) -> None:
         self._folder, self._stack = folder, stack
         self._started: dict[str, Run] = {}
         self.address = f"127.0.0.1:{free_port()}"
         port = self.address.rpartition(":")[2]
-        quiet = ["--include-dashboard=false", f"--temp-dir={folder}", "--disable-usage-stats"]
-        self._start("--head", "--port", port, "--num-cpus=0", *quiet, name="head")
+        quiet = [f"--include-dashboard={str(takes_jobs).lower()}", f"--temp-dir={folder}", "--disable-usage-stats"]
+        jobs_port = free_port()
+        self.job_server = f"http://127.0.0.1:{jobs_port}"
+        self._start("--head", "--port", port, "--num-cpus=0", f"--dashboard-port={jobs_port}", *quiet, name="head")
         until(lambda: self._nodes() is not None, START_S)
+        if takes_jobs:
+            until(lambda: ray_jobs.refusal(self.job_server) is None, START_S)
 
     def add_node(self, name: str, cpus: int = 2) -> str:
-        """A node with as many CPUs as the others that were added; its number."""
+        """A node that is up; its number."""
         before = {one["NodeID"] for one in self._nodes() or []}
         words = ("--address", self.address, f"--num-cpus={cpus}", "--disable-usage-stats")
         self._started[name] = self._start(*words, name=name)
-        until(lambda: has_cpus(self.address, cpus * len(before)), START_S)
-        (new,) = {one["NodeID"] for one in self._nodes() or []} - before
-        return str(new)
+
+        def new() -> list[str]:
+            there = [one for one in self._nodes() or [] if one["NodeID"] not in before]
+            return [str(one["NodeID"]) for one in there if one["Resources"].get("CPU") == cpus]
+
+        (node,) = until(new, START_S)
+        return str(node)
 
     def drain(self, node: str) -> None:
         """As a machine that is taken away in ten minutes."""
@@ -66,10 +76,11 @@ class Cluster:
         self._started[name].end()
 
     def _start(self, *words: str, name: str) -> Run:
-        command = (sys.executable, "-c", RAY_START, "start", "--node-ip-address=127.0.0.1", "--block", *words)
+        own = ("--node-ip-address=127.0.0.1", f"--dashboard-agent-listen-port={free_port()}", "--block")
+        command = (sys.executable, "-c", RAY_START, "start", *own, *words)
         return self._stack.enter_context(running(*command, name=name))
 
-    def _nodes(self) -> list[dict[str, object]] | None:
+    def _nodes(self) -> list[dict[str, Any]] | None:
         words = [sys.executable, "-c", NODES, self.address]
         said = subprocess.run(words, capture_output=True, text=True, timeout=BUSY * START_S, check=False)
         return None if said.returncode else json.loads(said.stdout.splitlines()[-1])

@@ -14,7 +14,7 @@ import pytest
 
 from engine._ray_cluster import RAY_START, START_S, free_port, has_cpus
 from faults._running import BUSY, VOLARY, last_step, learnt, running, session, state
-from volary.actors import scratch
+from volary.actors.cluster import scratch
 from volary.comm.groups.listeners import listeners
 from volary.engine.ray import RayEngine
 from volary.errors import SettingError
@@ -40,7 +40,7 @@ ENDS = """
 import ctypes
 import os
 import subprocess
-from volary import actors
+from volary.actors import cluster as ours
 from volary.run.machine import descendants
 
 descendants.KILLED_WITHIN_S = float("inf")
@@ -48,7 +48,7 @@ ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are this proce
 if (driver := os.fork()) == 0:
     cluster = subprocess.Popen(["sh", "-c", "sleep 600 & echo; wait"], stdout=subprocess.PIPE)
     cluster.stdout.readline()
-    actors._end_cluster()
+    ours.end_cluster()
     os._exit(0)
 assert os.waitpid(driver, 0)[1] == 0
 assert os.WIFSIGNALED(os.wait()[1])

@@ -17,7 +17,8 @@ import pytest
 
 from engine._recovered import assert_trained_on_without
 from engine._slurmd import started
-from faults._running import VOLARY, Run, events, last_step, life_of, running, session, state
+from faults._queue import found, until
+from faults._running import VOLARY, Run, events, last_step, life_of, outcome, running, session, state
 from placement._recorded import RECORDED
 from volary.engine.launchers.queue import BatchJob
 from volary.engine.slurm import SlurmEngine
@@ -64,9 +65,8 @@ def jobs() -> list[str]:
 def test_options_stand_in_the_batch_file_whatever_the_folder_is_called():
     engine = SlurmEngine(partition="short", account="us", time="2-12:00:00", nodes=2, gpus=1, options=("qos=debug",))
     folder = Path("it's %j").absolute()
-    text = engine.batch_file(
-        BatchJob(name="volary-it", command=["python", "a b"], workers=4, folder=folder, log=folder / "log")
-    )
+    run = RunDirectory(folder / "it")
+    text = engine.batch_file(BatchJob(directory=run, command=["python", "a b"], workers=4, servers=1, folder=folder))
     lines = [shlex.split(line.removeprefix("#SBATCH ")) for line in text.splitlines() if line.startswith("#SBATCH ")]
     options = {word for (word,) in lines}
     assert {
@@ -78,7 +78,7 @@ def test_options_stand_in_the_batch_file_whatever_the_folder_is_called():
         "--qos=debug",
     } <= options
     assert {"--ntasks=4", "--job-name=volary-it", f"--chdir={folder}"} <= options
-    assert f"--output={str(folder).replace('%', '%%')}/log" in options
+    assert f"--output={str(folder).replace('%', '%%')}/it/logs/job.log" in options
     assert text.splitlines()[-1] == "exec python 'a b'"
 
 
@@ -169,6 +169,36 @@ def test_job_that_is_requeued_goes_on_with_its_run():
         assert again.ended().status == 0, again.text()
     assert (state(directory), last_step(directory)) == ("finished", 60)
     assert [event.attempt for event in events(directory, "resumed")] == [1]
+
+
+def preempt() -> None:
+    """A job of a partition that goes first takes all nodes, for a moment."""
+    subprocess.run(["sbatch", "--partition=urgent", "--nodes=2", "--exclusive", "--wrap=true"], check=True, timeout=30)
+
+
+def requeue() -> None:
+    """An administrator queues the job again."""
+    subprocess.run(["scontrol", "requeue", job_of(found("it")).number], check=True, timeout=30)
+
+
+@pytest.mark.slow  # needs a cluster
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("take_away", [preempt, requeue])
+def test_job_that_slurm_takes_its_nodes_from_saves_is_queued_again_and_repeats_no_step(slurm, take_away):
+    assert volary("submit", session(steps=400, pace_s=0.02), "engine=slurm").returncode == 0
+    until(lambda: last_step(found("it")) > 20, 60)
+    take_away()
+    (stopped,) = until(lambda: events(found("it"), "stopped"), 60)
+    number = job_of(found("it")).number
+    until(lambda: f"{number} PENDING" in jobs(), 60)
+    # Slurm's own pause is two minutes
+    subprocess.run(["scontrol", "update", f"jobid={number}", "starttime=now"], check=True, timeout=30)
+    until(lambda: state(found("it")) == "finished", 120)
+    (resumed,) = events(found("it"), "resumed")
+    assert 20 < stopped.data["step"] == resumed.data["from_step"] < 400
+    with running(*VOLARY, "train", "session.yaml", "run.name=alone") as alone:
+        assert alone.ended().status == 0, alone.text()
+    assert outcome(found("it")).continues(outcome(found("alone")))
 
 
 @contextlib.contextmanager

@@ -11,10 +11,9 @@ from volary.cli.command import arguments
 from volary.cli.command.output import remark, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from volary.engine.launchers.queue import JobState
+    from volary.jobs.machines.clusters import ClusterJob
     from volary.jobs.queue import QueueRow
     from volary.run.directory import RunDirectory
-    from volary.run.launch.queued import QueuedJob
 
 WATCH_S = 1.0
 CLUSTERS_EACH = 10  # looks: a controller has many to answer
@@ -27,7 +26,7 @@ CLUSTERS_EACH = 10  # looks: a controller has many to answer
 def queue(context: click.Context, watch: bool, as_json: bool) -> None:
     """List the runs that were submitted on this machine: what runs, what waits, and why.
 
-    Those in the queue of a cluster that this machine belongs to come last.
+    Those that you have submitted to the queue of a cluster come last.
     """
     if context.invoked_subcommand is not None:
         return
@@ -43,9 +42,9 @@ def queue(context: click.Context, watch: bool, as_json: bool) -> None:
         if watch:
             click.clear()
         if as_json:
-            say_json([*map(_plain, rows), *(_plain_job(*one) for one in elsewhere)])
+            say_json([*map(_plain, rows), *map(_plain_job, elsewhere)])
         elif rows or elsewhere:
-            cells = [*map(_cells, rows), *(_cells_of_job(*one) for one in elsewhere)]
+            cells = [*map(_cells, rows), *map(_cells_of_job, elsewhere)]
             say_table(("run", "state", "priority", "cores", "gpus", "memory", "why"), cells)
         else:
             say("the queue is empty; `volary submit session.yaml` puts a run there")
@@ -61,9 +60,9 @@ def cancel(run: RunDirectory) -> None:
 
     If it runs, it finishes its step, writes a checkpoint and ends.
     """
-    from volary.jobs.queue import LocalQueue
+    from volary.driver.queued import cancel as cancel_job
 
-    LocalQueue().cancel(str(run.path))
+    cancel_job(run)
 
 
 @queue.command()
@@ -130,16 +129,21 @@ def _cells(row: QueueRow) -> tuple[str, ...]:
     return place(Path(entry.run)), entry.state, str(entry.priority), cores, gpus or "-", memory, _why(row)
 
 
-def _cells_of_job(directory: RunDirectory, job: QueuedJob, state: JobState) -> tuple[str, ...]:
+def _cells_of_job(one: ClusterJob) -> tuple[str, ...]:
     from volary.monitor.wording import place
 
-    waits = "waiting" if state.waiting else "running"
-    return place(directory.path), waits, "-", "-", "-", "-", f"{job}: {state.words}"
+    waits = "waiting" if one.state.waiting else "running"
+    return place(one.directory.path), waits, "-", "-", "-", "-", f"{one.job}: {one.state.words}"
 
 
-def _plain_job(directory: RunDirectory, job: QueuedJob, state: JobState) -> dict[str, Any]:
-    waits = "waiting" if state.waiting else "running"
-    return {"run": str(directory.path), "state": waits, "engine": job.engine, "job": job.number, "reason": state.words}
+def _plain_job(one: ClusterJob) -> dict[str, Any]:
+    return {
+        "run": str(one.directory.path),
+        "state": "waiting" if one.state.waiting else "running",
+        "engine": one.job.engine,
+        "job": one.job.number,
+        "reason": one.state.words,
+    }
 
 
 def _why(row: QueueRow) -> str:

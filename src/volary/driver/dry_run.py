@@ -27,7 +27,7 @@ def planned(session: Session) -> list[tuple[str, str]]:
     engine: Engine = session.engine
     directory = RunDirectory(Path(session.run.folder) / (session.run.name or stem(session)))
     if (queue := queue_of(engine)) is not None:
-        return [("the batch file", queue.batch_file(batch_of(directory, session.strategy.workers)).rstrip())]
+        return [("the batch file", queue.batch_file(batch_of(directory, session.strategy)).rstrip())]
     meeting, strategy = Meeting(host_of(session, engine), 0, 0, ""), session.strategy
     launches = [launch_of_workers(directory, session, meeting)]
     if servers := launch_of_servers(directory, strategy, meeting):

@@ -15,10 +15,13 @@ from volary.driver.resume import resume
 from volary.driver.start import drive
 from volary.driver.tasks.checks import check
 from volary.driver.tasks.task import task_of
+from volary.engine.launchers.queue import Queue
 from volary.errors import Stopped, VolaryError, WorkerLost
 from volary.jobs.machinery import newest_attempt, note_refused
 from volary.jobs.processes.forked_drivers import wait_for_turn
 from volary.run.directory import RunDirectory
+from volary.run.launch.launched import is_terminated
+from volary.run.launch.queued import QUEUED_RUN, job_of
 from volary.session.script import Script
 
 
@@ -27,11 +30,13 @@ def main() -> int:
     wait_for_turn()
     try:
         directory = RunDirectory.existing(sys.argv.pop(1))
+        os.environ.setdefault(QUEUED_RUN, str(directory.path))  # a cluster's queue has started it: it waits in no other
         with _noted_if_refused(directory):
             ending = _driven(directory)
     except VolaryError as error:
         print(error.report, file=sys.stderr, flush=True)
         return error.exit_code
+    _queue_again(directory)
     print(f"{ending.state} after step {ending.step}: {ending.directory.path}", file=sys.stderr, flush=True)
     return Stopped.exit_code if ending.state == "stopped" else 0
 
@@ -50,6 +55,13 @@ def _noted_if_refused(directory: RunDirectory) -> Iterator[None]:
         if newest_attempt(directory) == before and not lost and not directory.is_live():
             note_refused(directory, before, error)
         raise
+
+
+def _queue_again(directory: RunDirectory) -> None:
+    """A run that has ended as its machines are taken away waits for others, in the queue of the cluster that it is in."""
+    job, engine = job_of(directory), task_of(directory).engine
+    if job is not None and isinstance(engine, Queue) and engine.is_inside(job.number) and is_terminated(directory):
+        engine.requeue(job.number)
 
 
 def _driven(directory: RunDirectory) -> Ending:

@@ -16,10 +16,12 @@ from pathlib import Path
 from volary import errors
 from volary.driver.ending import Ending
 from volary.driver.interrupts import Interrupts
+from volary.driver.servers.settings import are_colocated
 from volary.driver.watching.judge import noted, with_log
 from volary.engine import ROOM
 from volary.engine.launchers.queue import BatchJob, JobQueue, JobState, Queue
 from volary.errors import BadInput, ProgramEnded, RunError, Stopped, VolaryError, WorkerFailed, WorkerLost
+from volary.jobs.machines.clusters import note_submitted
 from volary.jobs.queue import LocalQueue
 from volary.monitor.watching import ending
 from volary.run.control.stopping import ask_to_stop
@@ -28,6 +30,8 @@ from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk, replace_file
 from volary.run.launch.queued import LOCAL, QueuedJob, job_of, note_job
+from volary.run.owner import require_private
+from volary.session.spec import Strategy
 
 JOB = [sys.executable, "-m", "volary.driver.job"]
 LOOK_S = 0.25
@@ -42,23 +46,24 @@ def queue_of(engine: object) -> Queue | None:
     return engine if isinstance(engine, Queue) and engine.queues() else None
 
 
-def batch_of(directory: RunDirectory, workers: int, arguments: Sequence[str] = ()) -> BatchJob:
+def batch_of(directory: RunDirectory, strategy: Strategy, arguments: Sequence[str] = ()) -> BatchJob:
     """The job that a run is. arguments: changes of its settings."""
     return BatchJob(
-        name=f"volary-{directory.name}",
+        directory=directory,
         command=[*JOB, str(directory.path), *arguments],
-        workers=workers,
+        workers=strategy.workers,
+        servers=0 if are_colocated(strategy) else strategy.servers,
         folder=Path.cwd(),
-        log=directory.logs / "job.log",
     )
 
 
-def submit(directory: RunDirectory, queue: Queue, workers: int, arguments: Sequence[str] = ()) -> None:
+def submit(directory: RunDirectory, queue: Queue, strategy: Strategy, arguments: Sequence[str] = ()) -> None:
     """Hand the run to the queue. Raises BadInput if it is there already, or is not taken."""
-    text = queue.batch_file(batch_of(directory, workers, arguments))
+    text = queue.batch_file(batch_of(directory, strategy, arguments))
     replace_file(Disk(), directory.batch, text.encode(), mode=0o700)
     number = queue.submit(directory.batch)
     note_job(directory, QueuedJob(type(queue).__module__.rpartition(".")[2], number, _attempt(directory)))
+    note_submitted(directory)
 
 
 def leave_queue(directory: RunDirectory) -> None:
@@ -162,12 +167,24 @@ def withdraw(directory: RunDirectory) -> bool:
     job = job_of(directory)
     if job is None or directory.is_live():
         return False
+    require_private(directory.job)  # it names whom the user's token is sent to
     queue = _queue(job)
     if _attempt(directory) > job.attempt and not ((seen := queue.look(job.number)) and seen.waiting):
         return False
     queue.cancel(job.number, if_waiting=True)
     state = queue.look(job.number)
     return state is not None and state.over
+
+
+def cancel(directory: RunDirectory) -> None:
+    """Take a run out of the queue that it is in; one that runs is stopped after its step. Raises RunError if it is in
+    none.
+    """
+    job = job_of(directory)
+    if job is None or job.engine == LOCAL:
+        LocalQueue().cancel(str(directory.path))
+    elif not withdraw(directory):
+        ask_to_stop(directory)
 
 
 def wait_until_out(directory: RunDirectory) -> None:

@@ -1,24 +1,34 @@
-"""Ray: an actor for each process, in a placement group of a cluster that runs, or of one that is started here."""
+"""Ray: an actor for each process, in a placement group of a cluster that runs, or of one that is started here.
+
+The address of a cluster's job server instead of its head: the run is a job there, which waits for its places.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import socket
 import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
-from volary.actors import ActorSettings, scratch
+from volary.actors.cluster import ActorSettings, scratch
+from volary.actors.job import ADDRESS, HELD, JOB
 from volary.engine._base import Handle, Launch, require_restarts
+from volary.engine.launchers import ray_jobs
 from volary.engine.launchers.commands import answer_of, last_line
 from volary.engine.launchers.launched import Launched, variables_for
+from volary.engine.launchers.queue import BatchJob, JobState
 from volary.engine.local import LOOPBACK, LocalEngine
 from volary.engine.remote.bring import missing, require_below
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards
 
 ACTORS = [sys.executable, "-m", "volary.actors"]
+HOLDER = [sys.executable, "-m", "volary.actors.job"]
 CONNECT_S = 3.0  # to a cluster's head
 
 
@@ -26,7 +36,9 @@ CONNECT_S = 3.0  # to a cluster's head
 class RayEngine:
     """Workers and servers are below actors of Ray. A cluster that is started here has its workers alone."""
 
-    address: str = ""  # of a cluster that runs, its head as host:port; empty: one is started on this machine
+    address: str = (
+        ""  # of a cluster: its head's host:port, or http://host:port of its job server; empty: one started here
+    )
     cpus: float = 1  # of Ray's CPUs that each worker takes
     gpus: float = 0  # of Ray's GPUs that each worker takes
     spread: bool = False  # over as many nodes as there are; default: as few as hold all
@@ -36,8 +48,11 @@ class RayEngine:
 
     def __post_init__(self) -> None:
         require_restarts(self.max_restarts)
-        if self.address and not self._head()[1].isdecimal():
-            raise SettingError(f"address is {self.address!r}; accepted: host:port of a cluster's head, as alpha:6379")
+        if self.address and not (self._submits or _parted(self.address)[1].isdecimal()):
+            raise SettingError(
+                f"address is {self.address!r}; accepted: host:port of a cluster's head, as alpha:6379, or of its job "
+                "server, as http://alpha:8265"
+            )
         if self.cpus < 0 or self.gpus < 0:
             raise SettingError(f"cpus is {self.cpus} and gpus {self.gpus}; accepted: 0 or more")
         require_below(self.bring)
@@ -47,11 +62,18 @@ class RayEngine:
             )
 
     def check(self, workers: int) -> str | None:
-        """Ray must be installed, and the cluster there and large enough, or this machine's memory."""
+        """Ray must be installed, and the cluster there and large enough, or this machine's memory.
+
+        For a job only its server must be there: it needs no Ray here, and holds its places before it is begun.
+        """
+        if self.queues():
+            return ray_jobs.refusal(self.address) or self._too_many(workers, ray_jobs.resources(self.address))
         if find_spec("ray") is None:
             return "Ray is not installed here: pip install 'volary[ray]'"
         if (reason := missing(self.bring)) is not None:
             return reason
+        if HELD in os.environ:
+            return None
         return self._lacks(workers) if self.address else LocalEngine().check(workers)
 
     def warnings(self, workers: int) -> list[str]:
@@ -60,20 +82,14 @@ class RayEngine:
 
     def host(self) -> str:
         """This machine's address on the route to the cluster's head; loopback where it is started here."""
-        return address_towards(self._head()[0]) if self.address else LOOPBACK
+        return address_towards(_parted(self._head)[0]) if self.address else LOOPBACK
 
     def command(self, launch: Launch) -> list[str]:
         """The command of the process that is Ray's driver, for all of them."""
         log = str(launch.directory.logs / f"ray-{launch.role}s.log")
-        asked = ActorSettings(
-            count=launch.count,
-            address=self.address,
-            cpus=self.cpus,
-            gpus=self.gpus,
-            spread=self.spread,
-            bring=self.bring if self.address else (),
-            log=log,
-        )
+        place = 0 if launch.role == "worker" else launch.beside
+        held = os.environ.get(HELD, "") if self._submits else ""
+        asked = self._settings(launch.count, self._head, log=log, held=held, first=place if held else 0)
         return [*ACTORS, asked.words(), *launch.command]
 
     def prepare(self, workers: int) -> None:
@@ -86,29 +102,77 @@ class RayEngine:
         variables = variables_for(launch, pin=self.pin) | ({} if self.address else _guarded())
         return Launched("ray", launch, self.command(launch), variables, leaves=lambda pid: [scratch(pid)])
 
+    def queues(self) -> bool:
+        return self._submits and JOB not in os.environ
+
+    def batch_file(self, batch: BatchJob) -> str:
+        held = self._settings(batch.workers + batch.servers, "auto")
+        return ray_jobs.text(batch, [*HOLDER, held.words(), str(batch.directory.path)])
+
+    def submit(self, file: Path) -> str:
+        return ray_jobs.submit(self.address, file)
+
+    def look(self, job: str) -> JobState | None:
+        return ray_jobs.states([job]).get(job)
+
+    def is_inside(self, job: str) -> bool:
+        return os.environ.get(JOB) == job
+
+    def cancel(self, job: str, *, if_waiting: bool = False) -> None:
+        ray_jobs.cancel(job, if_waiting=if_waiting)
+
+    def requeue(self, job: str) -> None:
+        """Do nothing: the job itself asks for other places."""
+
+    def states(self, jobs: Collection[str]) -> dict[str, JobState]:
+        return ray_jobs.states(jobs)
+
+    @property
+    def _submits(self) -> bool:
+        """Whether a run is a job of the cluster."""
+        return ray_jobs.is_job_server(self.address)
+
+    @property
+    def _head(self) -> str:
+        """The address of the cluster's head, which a job finds in its environment; empty: none."""
+        return os.environ.get(ADDRESS, "") if self._submits else self.address
+
+    def _settings(self, count: int, address: str, *, log: str = "", held: str = "", first: int = 0) -> ActorSettings:
+        return ActorSettings(
+            count=count,
+            address=address,
+            cpus=self.cpus,
+            gpus=self.gpus,
+            spread=self.spread,
+            bring=self.bring if self.address else (),
+            log=log,
+            held=held,
+            first=first,
+        )
+
     def _lacks(self, workers: int) -> str | None:
         """Why the cluster cannot hold so many."""
         try:
-            socket.create_connection(self._head(), CONNECT_S).close()
+            socket.create_connection(_parted(self.address), CONNECT_S).close()
         except OSError as error:
             return f"no cluster of Ray's answers at {self.address}: {error.strerror or error}"
         answer = answer_of([*ACTORS, ActorSettings(count=0, address=self.address).words()])
         if "InvalidAuthToken" in answer.stderr:
-            return (
-                f"the cluster at {self.address} asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN where "
-                "~/.ray/auth_token is not the cluster's"
-            )
+            return f"the cluster at {self.address} {ray_jobs.ASKS_FOR_A_TOKEN}"
         if answer.returncode:
             return f"Ray does not connect to {self.address}: {last_line(answer)}"
-        has = json.loads(answer.stdout.splitlines()[-1])
+        return self._too_many(workers, json.loads(answer.stdout.splitlines()[-1]))
+
+    def _too_many(self, workers: int, has: Mapping[str, float] | None) -> str | None:
         for name, each in (("CPU", self.cpus), ("GPU", self.gpus)):
-            if has.get(name, 0) < workers * each:
+            if has is not None and has.get(name, 0) < workers * each:
                 return f"{workers} workers take {workers * each:g} {name}s, and the cluster has {has.get(name, 0):g}"
         return None
 
-    def _head(self) -> tuple[str, str]:
-        host, _, port = self.address.rpartition(":")
-        return host.strip("[]"), port
+
+def _parted(address: str) -> tuple[str, str]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
 
 
 def _guarded() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from volary.engine._base import Handle, Launch, require_restarts
 from volary.engine.launchers import sbatch
 from volary.engine.launchers.commands import answer_of, last_line, refusal
 from volary.engine.launchers.launched import Launched, variables_for
-from volary.engine.launchers.queue import BatchJob, ClusterJob, JobState
+from volary.engine.launchers.queue import BatchJob, JobState
 from volary.engine.local import LOOPBACK
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards, is_this_machine
@@ -111,7 +112,7 @@ class SlurmEngine:
         return sbatch.submit(file)
 
     def look(self, job: str) -> JobState | None:
-        return sbatch.look(job)
+        return sbatch.states([job]).get(job)
 
     def is_inside(self, job: str) -> bool:
         return os.environ.get("SLURM_JOB_ID") == job
@@ -119,8 +120,11 @@ class SlurmEngine:
     def cancel(self, job: str, *, if_waiting: bool = False) -> None:
         sbatch.cancel(job, if_waiting=if_waiting)
 
-    def jobs(self) -> list[ClusterJob]:
-        return sbatch.jobs()
+    def requeue(self, job: str) -> None:
+        sbatch.requeue(job, at_its_limit="requeue" in self.options)
+
+    def states(self, jobs: Collection[str]) -> dict[str, JobState]:
+        return sbatch.states(jobs)
 
     def _options(self, count: int) -> list[str]:
         found = [f"ntasks={count}"]

@@ -222,9 +222,12 @@ class LocalQueue:
             ensure_runner(table)
 
     def _found(self, table: QueueTable, run: str) -> QueueEntry:
-        if (entry := table.entry(run)) is None:
-            raise RunError(f"{shown(run)} is not in the queue; `volary queue` lists what is")
-        return entry
+        if (entry := table.entry(run)) is not None:
+            return entry
+        job = job_of(RunDirectory(run))
+        if job is not None and job.engine != LOCAL:
+            raise RunError(f"{shown(run)} is {job}, which has an order of its own; accepted: volary queue cancel")
+        raise RunError(f"{shown(run)} is not in the queue; `volary queue` lists what is")
 
     @contextmanager
     def _table(self) -> Iterator[QueueTable]:

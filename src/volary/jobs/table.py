@@ -30,11 +30,16 @@ CREATE TABLE IF NOT EXISTS past (run TEXT, boot TEXT, started_s REAL, used BLOB,
 """
 
 
-def queue_folder() -> Path:
-    """The folder of this user's queue on this machine: a home directory may be that of many machines."""
+def state_folder() -> Path:
+    """The folder of this user's queues, on all machines that have his home directory."""
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return base / "volary" / f"queue-{socket.gethostname()}"
+    return base / "volary"
+
+
+def queue_folder() -> Path:
+    """The folder of this user's queue on this machine: a home directory may be that of many machines."""
+    return state_folder() / f"queue-{socket.gethostname()}"
 
 
 class QueueTable:

@@ -76,7 +76,7 @@ def put_into_queue(
     if (queue := queue_of(task.engine)) is None:
         LocalQueue().submit(directory, asked, admission, overrides, file)
     else:
-        submit(directory, queue, task.strategy.workers, overrides)
+        submit(directory, queue, task.strategy, overrides)
 
 
 def _admission(task: Task, asked: QueueRequest) -> QueuedDemand:
@@ -85,7 +85,10 @@ def _admission(task: Task, asked: QueueRequest) -> QueuedDemand:
     """
     if queue_of(task.engine) is not None:
         if asked != QueueRequest():
-            raise BadInput("the engine has a queue of its own, which takes none of these; accepted: settings of engine")
+            raise BadInput(
+                "the engine has a queue of its own, which takes no options of `volary submit`; accepted: settings of "
+                "engine"
+            )
         return QueuedDemand(Demand())
     here = capacity_here()
     workers = task.strategy.workers if isinstance(task.engine, LocalEngine) else 1  # else they are elsewhere

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-COMMANDS = ("squeue",)  # by which engines look at their queues: without any there is nobody to ask
+if TYPE_CHECKING:
+    from volary.run.directory import RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchJob:
-    """A job to be submitted. name: as the queue shows it. command: the driver's, which starts so many workers.
+    """A run that is to be submitted. command: its driver's, which starts so many workers. folder: where that runs.
 
-    folder: where the command runs. log: of what it prints.
+    servers: processes that the engine starts beside the workers.
     """
 
-    name: str
+    directory: RunDirectory
     command: Sequence[str]
     workers: int
+    servers: int
     folder: Path
-    log: Path
+
+    @property
+    def name(self) -> str:
+        """Its name in the queue."""
+        return f"volary-{self.directory.name}"
+
+    @property
+    def log(self) -> Path:
+        """The file into which the command prints."""
+        return self.directory.logs / "job.log"
 
 
 @dataclass(frozen=True)
@@ -31,15 +42,6 @@ class JobState:
     waiting: bool
     over: bool
     words: str
-
-
-@dataclass(frozen=True)
-class ClusterJob:
-    """A run's job in a cluster's queue. batch: the file that was submitted. number: as the queue has it."""
-
-    batch: Path
-    number: str
-    state: JobState
 
 
 class JobQueue(Protocol):
@@ -74,6 +76,10 @@ class Queue(JobQueue, Protocol):
         """Submit the file; the job's number. Raises BadInput with the queue's reason if it does not take it."""
         ...
 
-    def jobs(self) -> list[ClusterJob]:
-        """This user's jobs that wait or run, runs or not; none where there is no such queue, or it does not answer."""
+    def requeue(self, job: str) -> None:
+        """Let this job, whose run has saved and ended as its machines are taken away, wait again, unless it does."""
+        ...
+
+    def states(self, jobs: Collection[str]) -> dict[str, JobState]:
+        """How these jobs are, asked for together; without those for which the queue does not answer now."""
         ...

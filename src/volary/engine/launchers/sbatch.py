@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from volary.engine.launchers.commands import answer_of, last_line
-from volary.engine.launchers.queue import BatchJob, ClusterJob, JobState
+from volary.engine.launchers.queue import BatchJob, JobState
 from volary.errors import BadInput
 
 NOTICE_S = 60  # before its time is over Slurm tells the driver, which saves and ends
@@ -47,22 +46,26 @@ def submit(file: Path) -> str:
     return answer.stdout.strip().partition(";")[0]  # the cluster's name may follow
 
 
-def look(job: str) -> JobState | None:
-    """How a job is; None if the controller does not answer now."""
-    answer = answer_of(["squeue", f"--jobs={job}", "--states=all", "--noheader", "--format=%T %r"])
+def states(jobs: Collection[str]) -> dict[str, JobState]:
+    """How these jobs are; empty if the controller does not answer now."""
+    answer = answer_of(["squeue", f"--jobs={','.join(jobs)}", "--states=all", "--noheader", "--format=%i|%T|%r"])
     if answer.returncode and "invalid job id" not in answer.stderr.lower():
-        return None
-    state, _, reason = answer.stdout.strip().partition(" ")
-    return _state(state, reason)
+        return {}
+    rows = [line.split("|", 2) for line in answer.stdout.splitlines() if line.count("|") >= 2]
+    known = {number: _state(state, reason) for number, state, reason in rows}
+    return {job: known.get(job, _state("", "")) for job in jobs}
 
 
-def jobs() -> list[ClusterJob]:
-    """This user's jobs; none if there is no Slurm here, or the controller does not answer now."""
-    if shutil.which("squeue") is None:
-        return []
-    answer = answer_of(["squeue", "--me", "--noheader", "--format=%i|%T|%r|%o"])
-    rows = [line.split("|", 3) for line in answer.stdout.splitlines() if line.count("|") >= 3]
-    return [ClusterJob(Path(batch), number, _state(state, reason)) for number, state, reason, batch in rows]
+def requeue(job: str, *, at_its_limit: bool) -> None:
+    """Queue a job again that gives way: to Slurm one that ends before it is ended is done.
+
+    Not one that somebody has cancelled; one whose time is over only with `at_its_limit`.
+    """
+    shown = answer_of(["scontrol", "--oneliner", "show", "job", job]).stdout
+    fields = dict(word.partition("=")[::2] for word in shown.split())
+    gives_way = fields.get("PreemptTime", "None") != "None"
+    if fields.get("JobState") == "RUNNING" and (gives_way or at_its_limit):
+        answer_of(["scontrol", "requeue", job])
 
 
 def cancel(job: str, *, if_waiting: bool = False) -> None:

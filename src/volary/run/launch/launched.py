@@ -37,3 +37,13 @@ def is_stopped_by_user(directory: RunDirectory) -> bool:
             return asked and info.get("state") == "stopped"
     except (OSError, RunError):
         return False
+
+
+def is_terminated(directory: RunDirectory) -> bool:
+    """Whether the newest attempt ended as its machine is taken away, or was shut down: it is to be resumed."""
+    try:
+        with RunReader(directory) as reader:
+            info = reader.info()
+    except RunError:
+        return False
+    return info.get("state") == "stopped" and info.get("terminated") == str(attempt_in(info))

@@ -11,7 +11,7 @@ from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
 
 LOCAL = "queue"  # in place of an engine: the queue of this machine (volary.jobs), which numbers jobs by their runs
-QUEUED_RUN = "VOLARY_QUEUED_RUN"  # the variable by which a driver knows that the queue of this machine has started it
+QUEUED_RUN = "VOLARY_QUEUED_RUN"  # the variable by which a driver knows that a queue has started it
 
 
 @dataclass(frozen=True)
