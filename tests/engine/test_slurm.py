@@ -23,6 +23,8 @@ from placement._recorded import RECORDED
 from volary.engine.launchers.queue import BatchJob
 from volary.engine.slurm import SlurmEngine
 from volary.errors import SettingError
+from volary.jobs.entry import entry_of
+from volary.jobs.settings import settings_file
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.launch.queued import job_of
@@ -181,24 +183,42 @@ def requeue() -> None:
     subprocess.run(["scontrol", "requeue", job_of(found("it")).number], check=True, timeout=30)
 
 
+def limit_time() -> None:
+    """The job is to be over in less than a minute."""
+    number = job_of(found("it")).number
+    subprocess.run(["scontrol", "update", f"jobid={number}", "timelimit=1"], check=True, timeout=30)
+    until(lambda: events(found("it"), "stopped"), 60)
+    subprocess.run(["scontrol", "update", f"jobid={number}", "timelimit=unlimited"], check=True, timeout=30)
+
+
 @pytest.mark.slow  # needs a cluster
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("take_away", [preempt, requeue])
+@pytest.mark.parametrize("take_away", [preempt, requeue, limit_time])
 def test_job_that_slurm_takes_its_nodes_from_saves_is_queued_again_and_repeats_no_step(slurm, take_away):
-    assert volary("submit", session(steps=400, pace_s=0.02), "engine=slurm").returncode == 0
+    options = ["engine.options=[requeue]"] if take_away is limit_time else []
+    assert volary("submit", session(steps=1500, pace_s=0.02), "engine=slurm", *options).returncode == 0
     until(lambda: last_step(found("it")) > 20, 60)
     take_away()
     (stopped,) = until(lambda: events(found("it"), "stopped"), 60)
-    number = job_of(found("it")).number
-    until(lambda: f"{number} PENDING" in jobs(), 60)
-    # Slurm's own pause is two minutes
-    subprocess.run(["scontrol", "update", f"jobid={number}", "starttime=now"], check=True, timeout=30)
     until(lambda: state(found("it")) == "finished", 120)
     (resumed,) = events(found("it"), "resumed")
-    assert 20 < stopped.data["step"] == resumed.data["from_step"] < 400
+    assert 20 < stopped.data["step"] == resumed.data["from_step"] < 1500
     with running(*VOLARY, "train", "session.yaml", "run.name=alone") as alone:
         assert alone.ended().status == 0, alone.text()
     assert outcome(found("it")).continues(outcome(found("alone")))
+
+
+@pytest.mark.slow  # needs a cluster
+def test_job_of_a_user_all_of_whose_runs_wait_in_the_queue_of_a_machine_waits_in_that_of_the_cluster_alone(slurm):
+    settings_file().parent.mkdir(parents=True, exist_ok=True)
+    settings_file().write_text("all_runs: true\n")
+    try:
+        with running(*VOLARY, "train", session(steps=20), "engine=slurm") as run:
+            assert run.ended().status == 0, run.text()
+    finally:
+        settings_file().unlink()
+    assert state(run.directory) == "finished"
+    assert entry_of(run.directory) is None
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,9 @@ def _session_or_run(words: tuple[str, ...], request: QueueRequest, trust: bool) 
 
     session, overrides = Path(words[0]), words[1:]
     if unknown := [word for word in words if word.startswith("-")]:
-        raise click.NoSuchOption(unknown[0])
+        context = click.get_current_context()
+        options = [name for one in context.command.params for name in one.opts]
+        raise click.NoSuchOption(unknown[0], possibilities=get_close_matches(unknown[0], options))
     path = next((one for one in (session, Path(arguments.RUNS_FOLDER) / session) if is_run(one)), None)
     if path is None:
         refuse_foreign(session, trust=trust)

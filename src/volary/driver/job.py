@@ -58,7 +58,7 @@ def _noted_if_refused(directory: RunDirectory) -> Iterator[None]:
 
 
 def _queue_again(directory: RunDirectory) -> None:
-    """A run that has ended as its machines are taken away waits for others, in the queue of the cluster that it is in."""
+    """A run that has ended as its machines are taken away waits for others in the queue of its cluster."""
     job, engine = job_of(directory), task_of(directory).engine
     if job is not None and isinstance(engine, Queue) and engine.is_inside(job.number) and is_terminated(directory):
         engine.requeue(job.number)

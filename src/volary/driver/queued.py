@@ -16,7 +16,7 @@ from pathlib import Path
 from volary import errors
 from volary.driver.ending import Ending
 from volary.driver.interrupts import Interrupts
-from volary.driver.servers.settings import are_colocated
+from volary.driver.servers.settings import servers_to_start
 from volary.driver.watching.judge import noted, with_log
 from volary.engine import ROOM
 from volary.engine.launchers.queue import BatchJob, JobQueue, JobState, Queue
@@ -52,7 +52,7 @@ def batch_of(directory: RunDirectory, strategy: Strategy, arguments: Sequence[st
         directory=directory,
         command=[*JOB, str(directory.path), *arguments],
         workers=strategy.workers,
-        servers=0 if are_colocated(strategy) else strategy.servers,
+        servers=servers_to_start(strategy),
         folder=Path.cwd(),
     )
 

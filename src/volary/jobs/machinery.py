@@ -31,7 +31,6 @@ from volary.run.control.stopping import ask_to_stop, asked_to_stop
 from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader, attempt_in
 from volary.run.directory import RunDirectory, is_run
-from volary.run.launch.launched import is_terminated
 from volary.run.launch.queued import QUEUED_RUN
 from volary.run.lock import RunLock, is_held
 from volary.run.machine import clock
@@ -249,7 +248,7 @@ class RunMachinery:
         if state == "failed":
             return "lost" if info.get("error") in LOSSES else "failed"
         if state == "stopped":
-            return "terminated" if is_terminated(RunDirectory(entry.run)) else "stopped"
+            return "terminated" if info.get("terminated") == str(attempt) else "stopped"
         return "finished" if state == "finished" else "lost"
 
     def unfinished(self, run: str) -> bool | None:

@@ -30,6 +30,11 @@ def are_colocated(strategy: Strategy) -> bool:
     return bool(strategy.servers and isinstance(strategy.exchange.servers, str))
 
 
+def servers_to_start(strategy: Strategy) -> int:
+    """Return how many servers the engine starts: none that workers start beside themselves."""
+    return 0 if are_colocated(strategy) else strategy.servers
+
+
 def keeper_host(strategy: Strategy) -> str:
     """The host of the roster and of servers beside it, which keep the parameters; empty if each worker does."""
     return socket.gethostname() if strategy.servers else ""
@@ -37,13 +42,13 @@ def keeper_host(strategy: Strategy) -> str:
 
 def launch_of_servers(directory: RunDirectory, strategy: Strategy, meeting: Meeting) -> Launch | None:
     """All servers of a run, for its engine; None if there are none, or workers start them."""
-    if not strategy.servers or are_colocated(strategy):
+    if not (count := servers_to_start(strategy)):
         return None
     return Launch(
         role="server",
         directory=directory,
         command=SERVER,
-        count=strategy.servers,
+        count=count,
         meeting=meeting,
         beside=strategy.workers,
         interface=strategy.interface,
