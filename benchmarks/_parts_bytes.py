@@ -1,10 +1,13 @@
-"""The rows `tensor-bytes`, `hybrid-bytes`, `hybrid-memory` of partitions.py: what do workers send and keep, in parts?
+"""The rows `tensor-bytes`, `hybrid-bytes`, `hybrid-memory`, `hybrid-memory-peak` of partitions.py: what do workers send
+and keep, in parts?
 
 `tensor-bytes`: a perceptron of two layers, 4096 x 4096 each, on two workers, 64 samples a step: bytes that a worker
 sends, beside those of an all-reduce of its gradients. `hybrid-bytes`: likewise of AlexNet-like on four workers, 16
 samples each. DistributedDataParallel sends what the all-reduce does: 2 (K - 1) / K of the gradients (Patarasuk & Yuan
 2009). `hybrid-memory`: parameters, gradients and Adam's state of the worker that keeps most, of AlexNet-like on four
 workers, counted from the map of who keeps what, beside those of DistributedDataParallel, which has all of them.
+`hybrid-memory-peak`: the most that a worker holds above a process that has imported torch until the end of its last
+step, beside the most of DistributedDataParallel's (gradients as bucket views).
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from statistics import median
 
 from torch import nn
 
+import _memory_runs
+from _memory_runs import held_by_ours_in, held_by_peer
 from _networks import alexnet_like
 from _report import Options, Row
 from volary.naming import named_parameters
@@ -64,6 +69,8 @@ CASES = {
     "hybrid-bytes": Case(f"{HERE}/_networks.py:alexnet_like", [3, 32, 32], 100, 64, 4, "hybrid", "at most 0.05"),
 }
 
+HYBRID = _memory_runs.Case("ring", "none", "at most 0.43", "hybrid", 4)
+
 
 def sent_mb(case: Case, partition: str, steps: int) -> float:
     """Megabytes that the worker which sends most sends in a step: the median, without the first one, which has more."""
@@ -91,7 +98,15 @@ def _memory(_: Options) -> Row:
     return Row("hybrid-memory", ours, "MiB", "DDP, by the formula", theirs, ours / theirs, "at most 0.27", "lower")
 
 
+def _peak(options: Options) -> Row:
+    steps, trials = (6, 1) if options.quick else (20, 3)
+    ours = held_by_ours_in(HYBRID, steps, trials) / 2**20
+    theirs = held_by_peer("DDP", HYBRID.optimizer, HYBRID.workers, steps, trials) / 2**20
+    return Row("hybrid-memory-peak", ours, "MiB", "DDP", theirs, ours / theirs, HYBRID.wanted, "lower")
+
+
 ROWS: dict[str, Callable[[Options], Row]] = {
     **{name: partial(_row, name) for name in CASES},
     "hybrid-memory": _memory,
+    "hybrid-memory-peak": _peak,
 }

@@ -18,21 +18,19 @@ instead of three, of which the median counts.
 
 from __future__ import annotations
 
-import statistics
-
-from _memory_runs import PARAMETERS, Case, held_by_ours, held_by_peer
+from _memory_runs import PARAMETERS, Case, held_by_ours_in, held_by_peer, sharded
 from _report import Options, Row, arguments, report
 
 CASES = {
     "memory-2-hosts": Case("torch", "none", "at most 1.00"),
     "memory-one-machine": Case("shared", "none", "at most 1.00"),
     "memory-onebit": Case("torch", "onebit", "at most 1.35"),
-    "sharded-adam-1": Case("ring", "none", "at most 0.75", 1),
-    "sharded-adam-1-4": Case("ring", "none", "at most 0.63", 1, 4),
-    "sharded-adam-1-one-machine": Case("shared", "none", "at most 0.75", 1),
-    "sharded-adam-1-4-one-machine": Case("shared", "none", "at most 0.63", 1, 4),
-    "sharded-adam-2": Case("ring", "none", "at most 0.63", 2),
-    "sharded-adam-2-4": Case("ring", "none", "at most 0.44", 2, 4),
+    "sharded-adam-1": Case("ring", "none", "at most 0.75", sharded(1)),
+    "sharded-adam-1-4": Case("ring", "none", "at most 0.63", sharded(1), 4),
+    "sharded-adam-1-one-machine": Case("shared", "none", "at most 0.75", sharded(1)),
+    "sharded-adam-1-4-one-machine": Case("shared", "none", "at most 0.63", sharded(1), 4),
+    "sharded-adam-2": Case("ring", "none", "at most 0.63", sharded(2)),
+    "sharded-adam-2-4": Case("ring", "none", "at most 0.44", sharded(2), 4),
 }
 
 
@@ -44,7 +42,7 @@ def main() -> None:
 
 def _row(name: str, case: Case, options: Options) -> Row:
     steps, trials = (6, 1) if options.quick else (20, 3)
-    ours = statistics.median(held_by_ours(case, steps) for _ in range(trials))
+    ours = held_by_ours_in(case, steps, trials)
     theirs = held_by_peer("DDP", case.optimizer, case.workers, steps, trials)
     print(f"  {name}: {ours / PARAMETERS:.1f} bytes a parameter, with activations; DDP {theirs / PARAMETERS:.1f}")
     return Row(

@@ -4,25 +4,25 @@
 
 Rows `tensor-bytes`, `hybrid-bytes` and `hybrid-memory` are in `_parts_bytes.py`, `partition-auto` and `predicted` in
 `_partition_choice.py`, `hybrid-100m`, `hybrid-1g`, `hybrid-1g-factors` and `hybrid-schemes` in `_hybrid_steps.py`,
-`pipeline-torch` and `pipeline-torch-gpt` in `_pipeline_steps.py`, `size-curve` in `_size_curve.py`.
+`pipeline-torch` and `pipeline-torch-gpt` in `_pipeline_steps.py`, `pipeline-bubble` in `_pipeline_bubble.py`,
+`size-curve` in `_size_curve.py`.
 
 Rows `sharded3-...`: `partition: {name: sharded, level: 3}` on four workers, AlexNet-like (34 million parameters, P =
 137 MB, nearly all in two layers), 16 samples each, beside FSDP2 (`torch.distributed.fsdp.fully_shard` of each layer, on
 gloo).
 `sharded3-bytes`, `sharded3-1g`: bytes that the busiest host sends in a step, and seconds of a step, on four hosts of a
 lab (root) with links of 1 Gbit/s, in turns; DistributedDataParallel has turns, too. `sharded3-memory`: the most that a
-worker holds above a process that has imported torch, with Adam, until the end of its last step; beside it the formula:
-16 / 4 bytes a parameter, and the largest layer gathered.
-
-Row `pipeline-bubble`: `partition: {name: pipeline, micro_batches: 8}` on four workers, or on as many as there are
-cores, a transformer of 12 layers: the share of their steps in which workers wait, the median step's; beside it the
-formula, (p - 1) / (m + p - 1). `zero_bubble` is printed, too.
+worker holds above a process that has imported torch, with Adam, until the end of its last step.
+`sharded3-memory-formula`: the same beside 16 / 4 bytes a parameter, activations (what autograd saves of a pass, as
+`volary check` counts it), and one layer, the largest: its parameters and its gradients, of both what others own.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
+
+import torch
+from torch import nn
 
 import _exchange_cases as cases
 import _hybrid_steps
@@ -33,14 +33,15 @@ import _pipeline_steps
 import _size_curve
 from _exchange_found import median
 from _exchange_steps import Question, answer, found_in
-from _memory_runs import PARAMETERS, Case, held_by_ours, held_by_peer
-from _networks import HIDDEN
+from _memory_runs import CLASSES, PARAMETERS, SHARE, Case, held_by_ours_in, held_by_peer, sharded
+from _networks import HIDDEN, alexnet_like
 from _report import Options, Row, arguments, report
+from volary.train.trying.step_cost import step_cost
 
 FSDP2 = "FSDP2"
-LEVEL_3 = Case("ring", "none", "at most 1.00", 3, 4)
-BYTES_WANTED, STEP_WANTED = "at most 0.76", "at most 0.80"
-BUBBLE_WANTED = "at most 1.15"
+LEVEL_3 = Case("ring", "none", "at most 1.00", sharded(3), 4)
+EFFORT = {True: (6, 1), False: (20, 3)}  # steps and trials, by whether it is to be quick
+BYTES_WANTED, STEP_WANTED, FORMULA_WANTED = "at most 0.76", "at most 0.80", "at most 1.10"
 
 
 def main() -> None:
@@ -63,22 +64,38 @@ def _step(options: Options) -> Row:
     return answer("sharded3-1g", Question(cases.FC_1G_SHARDED_3, (FSDP2,), STEP_WANTED), found)
 
 
-def _bubble(options: Options) -> Row:
-    stages, steps = _pipeline_bubble.stages_here(), 8 if options.quick else 40
-    found, zero = (_pipeline_bubble.waited(schedule, steps) for schedule in ("1f1b", "zero_bubble"))
-    ideal = _pipeline_bubble.ideal(stages)
-    print(f"  pipeline-bubble: {stages} stages; with zero_bubble workers wait {zero:.1%} of their steps")
-    return Row("pipeline-bubble", found, "of a step", "formula", ideal, found / ideal, BUBBLE_WANTED, "lower")
-
-
 def _memory(options: Options) -> Row:
-    steps, trials = (6, 1) if options.quick else (20, 3)
-    ours = statistics.median(held_by_ours(LEVEL_3, steps) for _ in range(trials))
+    steps, trials = EFFORT[options.quick]
+    ours = held_by_ours_in(LEVEL_3, steps, trials)
     theirs = held_by_peer(FSDP2, LEVEL_3.optimizer, LEVEL_3.workers, steps, trials)
-    formula = 16 * PARAMETERS / LEVEL_3.workers + 4 * HIDDEN * HIDDEN
-    print(f"  sharded3-memory: {formula / 2**20:.0f} MiB by the formula, without activations")
     ratio = ours / theirs
     return Row("sharded3-memory", ours / 2**20, "MiB", FSDP2, theirs / 2**20, ratio, LEVEL_3.wanted, "lower")
+
+
+def _memory_formula(options: Options) -> Row:
+    ours, workers = held_by_ours_in(LEVEL_3, *EFFORT[options.quick]), LEVEL_3.workers
+    kept, activations = 16 * PARAMETERS / workers, _activations_bytes()
+    of_others = 4 * HIDDEN * HIDDEN * (workers - 1) / workers
+    each = ", ".join(f"{part / 2**20:.0f}" for part in (kept, activations, of_others, of_others))
+    print(f"  sharded3-memory-formula: {each} MiB: what is kept, activations, of the largest layer what others own:")
+    once = kept + activations + of_others
+    print(f"  its parameters, and its gradients; without these {ours / once:.3f} of the formula")
+    formula = once + of_others
+    ratio = ours / formula
+    return Row(
+        "sharded3-memory-formula", ours / 2**20, "MiB", "formula", formula / 2**20, ratio, "at most 1.10", "lower"
+    )
+
+
+def _activations_bytes() -> int:
+    """Count what autograd keeps of a worker's share until backward, besides parameters, as `volary check` does."""
+    network = alexnet_like(CLASSES)
+    images, labels = torch.rand(SHARE, 3, 32, 32), torch.randint(CLASSES, (SHARE,))
+
+    def learn(samples: int) -> None:
+        nn.functional.cross_entropy(network(images[:samples]), labels[:samples]).backward()
+
+    return step_cost(network, learn, SHARE, 1, 1).activations_bytes
 
 
 ROWS: dict[str, Callable[[Options], Row]] = {
@@ -86,8 +103,9 @@ ROWS: dict[str, Callable[[Options], Row]] = {
     **_hybrid_steps.ROWS,
     "sharded3-bytes": _bytes,
     "sharded3-memory": _memory,
+    "sharded3-memory-formula": _memory_formula,
     "sharded3-1g": _step,
-    "pipeline-bubble": _bubble,
+    "pipeline-bubble": _pipeline_bubble.bubble,
     **_pipeline_steps.ROWS,
     **_size_curve.ROWS,
     **_partition_choice.ROWS,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as some
+from torch import nn
 
-from volary.exchange.overlap.order import StepTimes, most_urgent_first, quickest
+from exchange._buckets_of import buckets_of
+from volary.exchange.overlap.order import StepTimes, as_backward_ends, most_urgent_first, quickest
 
 # layers of 1 to 4 chunks, whose gradients come one after the other
 seconds = some.floats(0, 10, allow_nan=False)
@@ -93,3 +95,14 @@ def test_updates_are_made_most_urgent_first_and_one_under_way_is_interrupted():
     it = cycle([0.0, 0.0], [1.0, 1.0], [5.0, 1.0], [0.0, 0.0])
     assert it.lasts_s([0, 1]) == 7.0, "the last layer's is put off from 2 to 3 s"
     assert it._applied_s([0, 1]) == [7.0, 3.0]
+
+
+def test_as_backward_ends_a_weight_in_several_chunks_leaves_before_what_is_beside_it():
+    network = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+    buckets = buckets_of(network, bucket_mb=2**-9, chunk_mb=2**-9)  # of 512 values
+    places = {id(parameter): place for place, parameter in enumerate(network.parameters())}
+    slots = sorted(buckets.slots, key=lambda slot: places[id(slot.parameter)])
+    chunks = [buckets.chunks[number] for number in as_backward_ends(buckets.chunks, slots)]
+    assert sorted(chunk.index for chunk in chunks) == list(range(len(chunks)))
+    found = [(chunk.slots[-1].name, len(chunk.slots)) for chunk in chunks]
+    assert found == [*[("2.weight", 1)] * 8, ("2.bias", 3), *[("0.weight", 1)] * 2, ("0.bias", 1)]

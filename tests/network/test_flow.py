@@ -127,6 +127,19 @@ def test_a_dry_run_takes_networks_of_the_zoo(name: str, shape: tuple[int, ...], 
     flow(build(ROOM.load(name)(), shape, 10)).dry_run(*samples(shape, dtype, targets), 10, network=name)
 
 
+def test_a_dry_run_has_memory_for_one_gradient_at_a_time() -> None:
+    module = normed()
+    counts: list[int] = []
+
+    def count(_: Tensor) -> None:
+        counts.append(sum(one.grad is not None for one in module.parameters()))
+
+    for parameter in module.parameters():
+        parameter.register_post_accumulate_grad_hook(count)
+    flow(module).dry_run(*samples((3,)), None)
+    assert counts == [1] * len(list(module.parameters()))
+
+
 def test_a_dry_run_on_the_meta_device_needs_no_memory() -> None:
     with torch.device("meta"):
         module = build(ROOM.load("vgg")(), (3, 224, 224), 1000)

@@ -12,6 +12,8 @@ from train.test_equal_workers import RULES, assert_as_alone
 from train.test_sharded import FORTY, LEVEL_3, sharded
 from volary.errors import SettingError
 from volary.exchange.gathering import units
+from volary.exchange.gradients import row_blocks
+from volary.exchange.overlap import comm_setup
 from volary.session import Session
 from volary.train.loop import train
 
@@ -72,6 +74,28 @@ def test_at_most_two_gathers_and_the_sums_travel_and_what_is_freed_takes_no_memo
     for sent, gone in workers(world_size, sent_and_left):
         assert 1.5 * once < sent <= 3.01 * once, "votes and requests are small"
         assert gone
+
+
+def most_waiting(rank: int, world_size: int) -> int:
+    """Count the chunks that wait to leave when backward goes on; the most. Chunks are cut small."""
+    comm_setup.FREED_MB, row_blocks.LARGE_BYTES = 2**-5, 2**14
+    it = made(rank, world_size, sharded("Wide", partition=LEVEL_3, of={"width": 256}, train={"steps": 6}), disk=Quick())
+    keeper, found = it.replica.contribution.keeper, list[int]()
+    push = keeper.push
+
+    def pushed(chunk: int) -> None:
+        push(chunk)
+        found.append(sum(ready_s is not None for ready_s in keeper._comm._ready_s))
+
+    keeper.push = pushed
+    with started(it):
+        train(it)
+        it.coordinator.rank.group.bulletin.share("trained", 1)
+    return max(found[len(found) // 6 :])  # in the first step layers are not known to write in place
+
+
+def test_backward_waits_until_gradients_have_left_but_for_a_chunk_or_two(workers):
+    assert max(workers(2, most_waiting)) <= 2
 
 
 def read_unseen(rank: int, world_size: int) -> str:

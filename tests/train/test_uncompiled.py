@@ -30,6 +30,12 @@ def updated(name, wrap=lambda step: step):
     again.load_state_dict(optimizer.state_dict())
     return [p.detach().clone() for p in network.parameters()]
 """
+GATHERED = """
+from volary.exchange.gathering.uses import _Looking
+
+with _Looking(lambda tensor: None):
+    torch.ones(2) + 1
+"""
 TRAINED = """
 import sys
 from train._training import session, trained
@@ -52,7 +58,8 @@ def said(program: str) -> str:
 
 def test_training_imports_neither_torchs_compiler_nor_sympy():
     every = "for name in ROOM.names(): updated(name)\n"
-    assert said(TRAINED + UPDATED + every + "print({'torch._dynamo', 'sympy'} & set(sys.modules))") == "set()"
+    found = "print({'torch._dynamo', 'sympy'} & set(sys.modules))"
+    assert said(TRAINED + UPDATED + GATHERED + every + found) == "set()"
 
 
 @pytest.mark.slow

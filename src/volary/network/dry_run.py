@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +46,32 @@ def try_once(
                 )
             value = _loss(criterion, output, targets, loss)
         _refuse_detached(output, value, network, loss)
+        reached = around.enter_context(_dropped_gradients(trained))
         try:
             value.backward()
         except Exception as error:
             raise SettingError(f"network {network!r} and loss {loss!r}: backward {raised(error).predicate}") from error
-        if all(parameter.grad is None for parameter in trained):
+        if not reached:
             raise SettingError(
                 f"network {network!r} and loss {loss!r} give no parameter a gradient: none of them is part of the loss"
             )
+
+
+@contextmanager
+def _dropped_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[set[int]]:
+    """Yield a set of the ids of those that get a gradient; none is kept, so that they take no memory together."""
+    reached = set[int]()
+
+    def drop(parameter: Tensor) -> None:
+        reached.add(id(parameter))
+        parameter.grad = None
+
+    hooks = [parameter.register_post_accumulate_grad_hook(drop) for parameter in parameters]
+    try:
+        yield reached
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

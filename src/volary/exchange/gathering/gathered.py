@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from volary.exchange.gathering.pulls import Pulls
 from volary.exchange.gathering.units import Unit, units
+from volary.run.machine.allocator import return_freed_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +34,7 @@ class GatheredParameters:
     """
 
     def __init__(self, group: Group, named: Sequence[tuple[str, Parameter]], holdings: Holdings) -> None:
+        return_freed_memory()  # whoever gathers has more time than memory
         self.units = list(units(named, holdings))
         bytes_of = [one.values.numpy().data for one in self.units]
         self._pulls = Pulls(

@@ -194,6 +194,11 @@ class ParameterUses:
 class _Looking(TorchDispatchMode):
     """Shows `look` each tensor that a function is given."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say no: torch would import its compiler, 70 MiB, to tell it that."""
+        return False
+
     def __init__(self, look: Callable[[Tensor], object]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._look = look

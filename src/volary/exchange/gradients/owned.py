@@ -9,6 +9,8 @@ from volary.comm.sums.owned import Division
 from volary.comm.sums.route import Memory
 from volary.exchange.gradients.plan import parts_in
 
+FREED_MB = 2.0  # that travel at once, if their memory is returned then: of some chunks it is not yet
+
 if TYPE_CHECKING:
     from volary.comm.sums.hops import Piece
     from volary.exchange.gradients.bucket import Chunk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from volary.comm.topology.route_choice import SHARED, fallback
 from volary.errors import SettingError
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.gathering.gathered import GatheredParameters
+from volary.exchange.gradients.owned import FREED_MB, OwnedValues
 from volary.exchange.overlap.across import AcrossReplicas
 from volary.exchange.overlap.blocking import BlockingKeeper
 from volary.exchange.overlap.broadcasts import Broadcasts
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from volary.comm.sums.partner_means import Partners
     from volary.comm.sums.route import BufferShape, BufferSums, Route
     from volary.exchange._base import ReplicatedKeeper
-    from volary.exchange.gradients.owned import OwnedValues
     from volary.exchange.gradients.plan import BucketPlan
-    from volary.exchange.representations._base import CodedSums
+    from volary.exchange.representations._base import CodedSums, Representation
 
 
 class CommSetup:
@@ -57,6 +57,15 @@ class CommSetup:
             self._within, self._across = group.along(owned.mesh, "shard"), group.along(owned.mesh, "data")
             within = KnownLinks(self._within, None)
         self._ring, self._numbers = within.topology, count()
+
+    def frees(self, representations: Mapping[str, Representation]) -> bool:
+        """Whether the memory of all gradients is returned once they are with their owners."""
+        plain = all(one == EXACT for one in representations.values())
+        return plain and self.owned is not None and self.owned.frees
+
+    def bucket_mb(self, as_set: float, representations: Mapping[str, Representation]) -> float:
+        """MiB that travel at once: as set, but little where memory is returned then."""
+        return min(as_set, FREED_MB) if self.frees(representations) else as_set
 
     def build(
         self,

@@ -65,7 +65,7 @@ class CommThread:
         self._route, self._parcels, self._arrived, self._failed, self._first = route, parcels, arrived, failed, first
         self._prompt, self._late = prompt, late
         self._ready_s: list[float | None] = [None] * len(parcels)
-        self._idle = False  # the parcel whose turn it is has not departed
+        self._awaited: int | None = None  # the parcel whose turn it is, while it has not departed
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
@@ -78,12 +78,14 @@ class CommThread:
         """
         with self._changed:
             self._ready_s[number] = time.perf_counter()
+            if number == self._awaited:
+                self._awaited = None
             self._changed.notify_all()
             if most_waiting is not None:
-                self._changed.wait_for(lambda: self._closing or self._idle or self._waiting() <= most_waiting)
+                self._changed.wait_for(lambda: self._closing or self._may_pass(most_waiting))
 
-    def _waiting(self) -> int:
-        return sum(ready_s is not None for ready_s in self._ready_s)
+    def _may_pass(self, most_waiting: int) -> bool:
+        return self._awaited is not None or sum(ready_s is not None for ready_s in self._ready_s) <= most_waiting
 
     def close(self) -> None:
         """End the thread, after what is on the wire; the group must still stand, or its connections be cut."""
@@ -137,10 +139,10 @@ class CommThread:
     def _taken(self, number: int) -> float | None:
         """Wait until parcel `number` is whole; return when it was; None if the line closes first."""
         with self._changed:
-            self._idle = self._ready_s[number] is None
+            self._awaited = number if self._ready_s[number] is None else None
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._closing or self._ready_s[number] is not None)
-            ready_s, self._ready_s[number], self._idle = self._ready_s[number], None, False
+            ready_s, self._ready_s[number] = self._ready_s[number], None
             self._changed.notify_all()
         return ready_s
 

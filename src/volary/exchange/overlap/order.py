@@ -6,6 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from volary.exchange.gradients.bucket import Chunk, ParameterSlot
 
 TRIES = 4000  # orders that are tried at most: a fraction of a second
 CLEARLY = 0.98  # another order must need less than this share of the time: less is noise
@@ -55,6 +59,25 @@ class StepTimes:
                 now = max(now, wire)
                 heappush(here, (self.urgency[parcel], parcel))
         return done
+
+
+def as_backward_ends(chunks: Sequence[Chunk], slots: Sequence[ParameterSlot]) -> list[int]:
+    """The numbers of chunks in the order in which they are whole. slots: in the order in which forward uses them.
+
+    Of a layer a weight of several chunks comes first: it is written before the other gradients exist.
+    """
+    layers: dict[str, int] = {}
+    for slot in slots:
+        layers.setdefault(_layer(slot), len(layers))
+
+    def last(chunk: Chunk) -> tuple[int, bool]:
+        return max((-layers[_layer(slot)], len(slot.chunks) == 1) for slot in chunk.slots)
+
+    return [chunk.index for chunk in sorted(chunks, key=last)]
+
+
+def _layer(slot: ParameterSlot) -> str:
+    return slot.name.rpartition(".")[0]
 
 
 def quickest(cycle: StepTimes, first: Sequence[int]) -> list[int]:

@@ -68,6 +68,10 @@ class StrategySettings:
     kept_apart: Collection[str] = ()
     at_once: str = ""
 
+    def bucket_mb(self, representations: Mapping[str, Representation]) -> float:
+        """MiB that travel at once."""
+        return self.comm_setup.bucket_mb(self.strategy.bucket_mb, representations)
+
 
 MOST_NAMES = 8  # that a warning lists
 
@@ -81,7 +85,7 @@ class ContributionBuffers(Generic[Kind]):
     bulletin of this contribution alone. Making one is a collective call. make: what is pushed, in given memory. over: a
     keeper that the session's is used through. partners: with whom alone it is shared; None: with everybody.
     links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises RanksDiffer if ranks
-    plan differently.
+    plan differently. frees: as of `CommSetup`.
     """
 
     def __init__(
@@ -98,8 +102,10 @@ class ContributionBuffers(Generic[Kind]):
         everyone = list(named_parameters(module))
         self.alike = [parameter for name, parameter in everyone if name not in settings.kept_apart]
         beside = self._owned is None and partners is None
-        plans = plan(list(trained_parameters(module).items()), strategy.bucket_mb, representations, beside=beside)
-        self._described = describe(plans, strategy.bucket_mb)
+        bucket_mb = settings.bucket_mb(representations)
+        plans = plan(list(trained_parameters(module).items()), bucket_mb, representations, beside=beside)
+        self._described = describe(plans, bucket_mb)
+        self.frees = settings.comm_setup.frees(representations)
         self.compare(group.bulletin, "plan", range(len(self._described)))
         self._speeds = strategy.balance == "auto"
         box = BufferShape(votes.size(group.size, speeds=self._speeds), torch.float64, torch.device("cpu"))
@@ -220,7 +226,7 @@ def gradients(
             plans,
             memory,
             frozen_parameters(settings.module),
-            chunk_mb=settings.strategy.bucket_mb,
+            chunk_mb=settings.bucket_mb(representations),
             private=settings.private,
             passes=settings.steps.passes,
             ready=ready,
@@ -238,7 +244,10 @@ def differences(
 ) -> ContributionBuffers[PushedDifferences]:
     """Make buffers of how this worker changes each parameter; see `ContributionBuffers`. A collective call."""
     return ContributionBuffers(
-        settings, representations, group, partial(PushedDifferences, chunk_mb=settings.strategy.bucket_mb)
+        settings,
+        representations,
+        group,
+        partial(PushedDifferences, chunk_mb=settings.bucket_mb(representations)),
     )
 
 
@@ -253,13 +262,13 @@ def pulls(
 
     A collective call.
     """
-    make = partial(PushedPulls, chunk_mb=settings.strategy.bucket_mb, own=own, part=part)
+    make = partial(PushedPulls, chunk_mb=settings.bucket_mb(representations), own=own, part=part)
     return ContributionBuffers(settings, representations, group, make)
 
 
 def parameters(settings: StrategySettings, group: Group, partners: Partners) -> ContributionBuffers[PushedParameters]:
     """This worker's parameters, for its `partners`; for the rest see `ContributionBuffers`. A collective call."""
-    make = partial(PushedParameters, chunk_mb=settings.strategy.bucket_mb)
+    make = partial(PushedParameters, chunk_mb=settings.bucket_mb({}))
     return ContributionBuffers(settings, {}, group, make, partners=partners)
 
 

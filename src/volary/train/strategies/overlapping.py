@@ -16,6 +16,7 @@ from volary.exchange.gathering.uses import ParameterUses
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime, compiled_code_reads_past
 from volary.exchange.gradients.plan import values_in
+from volary.exchange.overlap.order import as_backward_ends
 from volary.naming import named_parameters
 from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import DeferredTensors, messages
@@ -95,7 +96,7 @@ class Overlapping(Exchanging):
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange: what rank 0 has comes first, layer by layer, under the first forward."""
-        send = self.contribution.keeper.broadcast
+        send, buckets = self.contribution.keeper.broadcast, self.contribution.buckets
         if self._gathered is not None:
             self._gathered.begin(send if late.new and not late.shares else None)
         elif late.shares:  # into memory that all share
@@ -118,6 +119,8 @@ class Overlapping(Exchanging):
             travelled=self._travelled,
             applied=self._applied,
         )
+        if self.contribution.frees:
+            self._reorder("freed as they leave", lambda: as_backward_ends(buckets.chunks, self.contribution.slots))
         if compiled_code_reads_past():
             self.await_all()
 
@@ -125,9 +128,11 @@ class Overlapping(Exchanging):
         """Send the votes; the step before must be settled, as its buckets are filled anew."""
         self._settle_step()
         if self._watching and self._profile.ended(self._began_s, time.perf_counter()) in (1, PROFILED_STEPS):
-            self._reorder()
+            self._reorder(f"after {self._steps} steps", self._profile.order)
         self._steps += 1
-        self._watching = not self.contribution.keeper.behind and 0 < self._steps - WARM_STEPS <= PROFILED_STEPS
+        # in another order than backward's, gradients would wait in memory that is to be returned
+        in_any_order = not (self.contribution.keeper.behind or self.contribution.frees)
+        self._watching = in_any_order and 0 < self._steps - WARM_STEPS <= PROFILED_STEPS
         self._parcels_here = 0
         self._step = self._recorder.step + 1
         self._update.prepare(self._recorder.step)
@@ -239,10 +244,10 @@ class Overlapping(Exchanging):
 
         self.contribution.keeper.notify(begin)
 
-    def _reorder(self) -> None:
-        """Take rank 0's order, from what it saw so far."""
-        topic = f"order after {self._steps} steps"
-        order = from_leader(self._group.bulletin, topic, self._profile.order)
+    def _reorder(self, why: str, find: Callable[[], list[int]]) -> None:
+        """Take the order that rank 0 finds."""
+        topic = f"order {why}"
+        order = from_leader(self._group.bulletin, topic, find)
         self.contribution.compare(self._group.bulletin, f"plan in {topic}", order)
         self.contribution.keeper.reorder(order)
 
