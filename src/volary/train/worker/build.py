@@ -22,7 +22,7 @@ from volary.train.strategies.strategy_state import STRATEGY, StrategyState
 from volary.train.update.swapped import lent_to_all
 from volary.train.worker.rank_part import RankPart
 from volary.train.worker.session import average_of, trained_network, training
-from volary.train.worker.session_parts import SessionParts
+from volary.train.worker.session_parts import AlikeParts, SessionParts
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -80,7 +80,7 @@ def assemble(
         recorder,
         own.part,
         network,
-        {**data.parts(), "best": best, STRATEGY: state, "outer": state.outer, **judged},
+        AlikeParts(data.parts(), {"best": best, STRATEGY: state, "outer": state.outer, **judged}),
         {RESIDUALS: state, STREAMS: data.streams, **replica.own},
         Progress(data.feed, best, network.update.plateau, lambda text: recorder.event("warning", text=text)),
         updates_locally=updates_locally,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from volary.naming import named_buffers
@@ -25,7 +25,7 @@ from volary.train.state.rank_state import (
     states_of_all,
 )
 from volary.train.state.rank_state import OPTIMIZER as RANK_OPTIMIZER
-from volary.train.state.seeds import generators_state, restore_generators
+from volary.train.state.seeds import StepGenerators, generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
 from volary.train.state.state_file import StateContent, unpacked
 from volary.train.state.stateful import CheckpointParts
@@ -43,7 +43,7 @@ from volary.train.strategies.averaging.rank_parameters import turn_of
 from volary.train.strategies.strategy_state import renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from volary.partition._base import Part
@@ -56,6 +56,16 @@ if TYPE_CHECKING:
 
 _OUTER = "outer"  # among the parts
 _RULES = {"update": OPTIMIZER, _OUTER: OUTER}  # of which servers, too, write each its slices
+
+
+@dataclass(frozen=True)
+class AlikeParts:
+    """The parts that all ranks hold alike, by name. read: those that change as batches are read, whose states are plain
+    values made anew; others: those that do not, up to an update or an evaluation.
+    """
+
+    read: Mapping[str, Stateful]
+    others: Mapping[str, Stateful]
 
 
 class SessionParts:
@@ -74,7 +84,7 @@ class SessionParts:
         recorder: Recorder,
         part: Part,
         network: TrainedNetwork,
-        parts: Mapping[str, Stateful],
+        parts: AlikeParts,
         own: Mapping[str, RankState],
         progress: Progress,
         *,
@@ -85,14 +95,19 @@ class SessionParts:
         self._scattered = ScatteredWeights(part.module, part.scattered) if part.scattered else None
         self._update: Stateful = network.update
         self._averages_by = (_OUTER if updates_locally else "update") if network.averages else ""
-        self._parts, self._own = {**parts, PRECISION: network.precision}, dict(own)
+        self._parts: dict[str, Stateful] = {**parts.read, **parts.others, PRECISION: network.precision}
+        self._own = dict(own)
         if updates_locally:
             self._update = self._own[RANK_OPTIMIZER] = PerWorkerState(RANK_OPTIMIZER, network.update)
             self._parts[PRECISION] = self._own[PRECISION] = PerWorkerState(PRECISION, network.precision)
         # what all have alike is copied and written by all, a share each: a save is as long as the longest of them takes
         self._divides = saver.size > 1 and not (updates_locally or self._in_parts)
         self._progress = progress
-        self._before: tuple[dict[str, Any], dict[str, Any]] = {}, {}  # the newest step: what all have alike, and own
+        self._changing = None if updates_locally else parts.read
+        self._layers, self._generators = list(part.module.modules()), StepGenerators()
+        self._draws = part.holdings.draws_as == saver.rank  # its own random numbers
+        # the newest step: what all have alike that changes before all agree on an update, and own
+        self._before: tuple[dict[str, Any], dict[str, Any]] = {}, {}
         self.late = DeferredTensors()
 
     @property
@@ -122,17 +137,19 @@ class SessionParts:
         return manifest
 
     def remember(self) -> None:
-        self._before = deepcopy(self._parts_states()), self._rank_copy()
+        self._before = self._changing_states(), self._rank_copy()
 
     def keep(self, step: int, due: Agreed | None, begun: int) -> KeptState:
-        now = self._parts_states(), self._rank_copy()
-        alike, own = self._before if due is None else now
+        alike, own_now = self._parts_states(), self._rank_copy()
+        own = own_now
+        if due is None:
+            alike, own = alike | self._before[0], self._before[1]
         update = own[RANK_OPTIMIZER][RANK_OPTIMIZER] if RANK_OPTIMIZER in own else self._update.state()
         agreed = None if due is None else asdict(due) | {"requests": 0}  # these are numbered anew
-        return KeptState(step, {"update": update, **alike}, own, now[1], agreed, begun, self._saver.saved)
+        return KeptState(step, {"update": update, **alike}, own, own_now, agreed, begun, self._saver.saved)
 
     def remembered(self) -> KeptState:
-        alike, own = self._before
+        alike, own = deepcopy(self._parts_states()) | self._before[0], self._before[1]
         return KeptState(self._recorder.step, alike, own, own, None, 0, self._saver.saved)
 
     def take_over(self, kept: KeptState, *, shared: bool = False) -> tuple[Agreed, int] | None:
@@ -169,17 +186,25 @@ class SessionParts:
     def _parts_states(self) -> dict[str, Any]:
         return {name: part.state() for name, part in self._parts.items()}
 
-    def _rank_state(self) -> dict[str, Any]:
+    def _changing_states(self) -> dict[str, Any]:
+        if self._changing is None:
+            return deepcopy(self._parts_states())
+        return {name: part.state() for name, part in self._changing.items()}  # plain values, made anew
+
+    def _rank_state(self, generators: Callable[[], Any] = generators_state) -> dict[str, Any]:
         # cloned: a view would be saved with all that it is a view of
-        buffers = {name: buffer.detach().clone() for name, buffer in named_buffers(self._module)}
+        named = named_buffers(self._module) if any(one._buffers for one in self._layers) else ()
+        buffers = {name: buffer.detach().clone() for name, buffer in named}
         own = {name: one.rank_state() for name, one in self._own.items()}
-        drawn = {"generators": generators_state()} if self._holdings.draws_as == self._saver.rank else {}
+        drawn = {"generators": generators()} if self._draws else {}
         return {**drawn, "buffers": buffers, HELD: self._held, **own}
 
     def _rank_copy(self) -> dict[str, Any]:
-        own = self._rank_state()
-        in_use = {name: own[name] for name, one in self._own.items() if not isinstance(one, PerWorkerState)}
-        return own | deepcopy(in_use)  # the rest are copies
+        own = self._rank_state(self._generators.state)
+        for name, one in self._own.items():
+            if own[name] and not isinstance(one, PerWorkerState):  # whose states are copies
+                own[name] = deepcopy(own[name])
+        return own
 
     @property
     def _in_parts(self) -> bool:
