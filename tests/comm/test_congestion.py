@@ -10,7 +10,11 @@ import pytest
 from torch import distributed
 
 from _workers import joined
-from volary.comm.channels import congestion
+from comm.conftest import KEY
+from volary.comm.control import congestion
+from volary.comm.control.board import Board
+from volary.comm.control.server import KeyedServer
+from volary.comm.control.store import KeyedStore
 from volary.comm.groups import gloo, listening_sockets
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -43,6 +47,27 @@ def test_on_a_short_way_a_connection_stays_as_the_machine_has_it(connected):
     before = control_of(connected)
     congestion.suit(connected, "192.0.2.1")
     assert control_of(connected) == before
+
+
+def test_on_a_long_way_a_lost_packet_is_sent_again_once_its_answer_is_late(connected, far):
+    option, least_ms = congestion._LEAST_RETRANSMISSION, 200
+    try:
+        connected.getsockopt(socket.IPPROTO_TCP, option)
+    except OSError:
+        pytest.skip("this kernel does not let a connection say so")
+    congestion.suit(connected, "192.0.2.1")
+    assert connected.getsockopt(socket.IPPROTO_TCP, option) < 1000 * least_ms / 2
+
+
+def test_connections_of_the_run_s_server_are_suited_at_both_ends(connected, far, monkeypatch):
+    suited = []
+    monkeypatch.setattr(congestion, "suit", lambda sock, address: suited.append((sock.getsockname(), address)))
+    with KeyedServer(KEY, {"board": Board()}) as server:
+        store = KeyedStore.at(*server.address, KEY)
+        store.set("a", "1")
+        store.close()
+        assert [address for _, address in suited] == ["127.0.0.1", "127.0.0.1"]
+        assert server.address in [end for end, _ in suited]
 
 
 def test_within_the_machine_nothing_is_paced(connected):

@@ -145,6 +145,25 @@ def test_to_write_and_to_read_what_all_write_takes_one_call(store: KeyedStore) -
     assert store.get("a") == b"1"
 
 
+def test_what_is_written_later_goes_with_the_next_request_or_at_the_end(store: KeyedStore, server: KeyedServer) -> None:
+    other = KeyedStore.at(*server.address, KEY)
+    in_a_group = dist.PrefixStore("group", store)
+    with store.writing_later():
+        in_a_group.set("a", "1")
+        assert not other.check(["group/a"])
+        assert in_a_group.get("a") == b"1"
+        store.multi_set(["b", "c"], ["2", "3"])
+        assert Later(lambda: store.check(["b", "c"])).get(), "whoever asks"
+        store.set("d", "4")
+        assert not other.check(["d"])
+    assert other.multi_get(["group/a", "b", "c", "d"]) == [b"1", b"2", b"3", b"4"]
+    with pytest.raises(ZeroDivisionError), store.writing_later():
+        store.set("e", str(1 / 0))
+    store.set("f", "6")
+    assert other.get("f") == b"6"
+    other.close()
+
+
 def test_what_gloo_waits_for_and_then_reads_takes_one_round_trip(store: KeyedStore) -> None:
     store.set("0", b"where it listens")
     seen, before = GlooStore(store, {}), next(store._requests)

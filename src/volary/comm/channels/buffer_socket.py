@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 
-from volary.comm.channels import congestion
+from volary.comm.control import congestion
 from volary.comm.control.errors import ConnectionLost
 
 WAKE_BYTES = 256 * 2**10  # of what is longer, must be here before the receiver is woken: waking costs more than copying

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Any, Self
 
+from volary.comm.control import congestion
 from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused, NobodyThere
 from volary.comm.control.frames import FRAME_BYTES, STRANGER_FRAME_BYTES, FrameReader, decode, encode
 from volary.comm.control.handshake import ClientSide
@@ -200,4 +201,5 @@ def _connect(host: str, port: int, deadline: float) -> tuple[socket.socket, str]
     except OSError as problem:
         raise ConnectionLost(f"no server answers at {host}:{port}: {problem}") from None
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    congestion.suit(sock, address)
     return sock, address

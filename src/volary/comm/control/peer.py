@@ -6,6 +6,7 @@ import selectors
 import socket
 from collections import deque
 
+from volary.comm.control import congestion
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.control.frames import FRAME_BYTES, HEADER_BYTES, STRANGER_FRAME_BYTES, FrameReader
 from volary.comm.control.handshake import ServerSide
@@ -22,6 +23,7 @@ class Peer:
     def __init__(self, number: int, sock: socket.socket, address: str, side: ServerSide, deadline: float) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        congestion.suit(sock, address)
         self.number, self.sock, self.address, self.side, self.deadline = number, sock, address, side, deadline
         self.opened = False  # its service knows it
         self.closing = False  # nothing more is read; closed once all output is sent

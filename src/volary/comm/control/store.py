@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -47,6 +48,7 @@ class KeyedStore(Store):
         self._lock = threading.Lock()
         self._requests = itertools.count(1)
         self._closed = False
+        self._later: dict[str, bytes] | None = None  # what is to be written with the next request
 
     @classmethod
     def at(
@@ -76,9 +78,20 @@ class KeyedStore(Store):
         """Itself: it may be used from any thread."""
         return self
 
+    @contextmanager
+    def writing_later(self) -> Iterator[None]:
+        """Within, what is written goes with the next request, or at the end: alone it would take a round trip."""
+        self._later = {}
+        try:
+            yield
+        finally:
+            last, self._later = self._later, None
+        if last:
+            self._write(last)
+
     def set(self, key: str, value: str | bytes) -> None:
-        """Write; acknowledged by the server when it returns."""
-        self._ask(board.Set(self._number(), {key: _bytes(value)}))
+        """Write; acknowledged by the server when it returns, unless it is `writing_later`."""
+        self._write({key: _bytes(value)})
 
     def get(self, key: str) -> bytes:
         """The value, once there is one."""
@@ -126,8 +139,8 @@ class KeyedStore(Store):
         return [bytes(one) for one in values]
 
     def multi_set(self, keys: list[str], values: Sequence[str | bytes]) -> None:
-        """Write all of these keys at once."""
-        self._ask(board.Set(self._number(), dict(zip(keys, map(_bytes, values), strict=True))))
+        """Write all of these keys at once; as `set`."""
+        self._write(dict(zip(keys, map(_bytes, values), strict=True)))
 
     def has_extended_api(self) -> bool:
         """Yes: append, multi_get and multi_set are there; gloo then meets in fewer round trips."""
@@ -145,12 +158,29 @@ class KeyedStore(Store):
         wait_s = (store.timeout if timeout is None else timeout).total_seconds()
         return min(max(0.0, wait_s), board.WAIT_S)
 
+    def _write(self, values: dict[str, bytes]) -> None:
+        with self._lock:
+            if self._later is not None:
+                self._later.update(values)
+                return
+        self._ask(board.Set(self._number(), values))
+
+    def _taken(self) -> dict[str, bytes]:
+        """Take what was to be written with the next request, which comes now."""
+        with self._lock:
+            if not self._later:
+                return {}
+            taken, self._later = self._later, {}
+        return taken
+
     def _ask(self, request: Any, wait_s: float = 0.0) -> Any:
         (value,) = self._ask_at_once([request], wait_s)
         return value
 
     def _ask_at_once(self, requests: Sequence[Any], wait_s: float) -> list[Any]:
         """Ask for several things without waiting for answers in between. wait_s: for which they may wait themselves."""
+        if later := self._taken():
+            requests = [board.Set(self._number(), later), *requests]
         connection, values = self._borrow(), list[Any]()
         try:
             for request in requests:
@@ -164,7 +194,7 @@ class KeyedStore(Store):
                 raise ConnectionLost(f"the run's board has not answered within {wait_s + ANSWER_S:g} s") from None
             raise
         self._return(connection)
-        return values
+        return values[1:] if later else values
 
     @staticmethod
     def _answer(connection: Connection, wait_s: float) -> Any:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from msgspec import Struct, json
 from torch.distributed.distributed_c10d import Store
 
-from volary.comm.channels import congestion
+from volary.comm.control import congestion
 from volary.comm.groups import listening_sockets
 from volary.comm.groups.readdressed import GlooStore, seen_from_here
 from volary.comm.relay import forwarder

@@ -84,7 +84,8 @@ def joined(
         try:
             with interrupting(interrupt):
                 meets_at = PrefixStore(part, store) if part else store
-                group = join(meets_at, bulletin, device, LAST_RESORT_S, place.address, backend)
+                with store.writing_later():
+                    group = join(meets_at, bulletin, device, LAST_RESORT_S, place.address, backend)
                 if code is not None:
                     compare(group.bulletin, "code", code)
                     if group.leads:  # for those that join
