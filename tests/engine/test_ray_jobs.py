@@ -25,7 +25,7 @@ from volary.engine._base import Launch
 from volary.engine.launchers import ray_jobs
 from volary.engine.launchers.queue import BatchJob, JobState
 from volary.engine.ray import ACTORS, RayEngine
-from volary.errors import BadInput, RunError
+from volary.errors import BadInput, RunError, SettingError
 from volary.jobs.machines.clusters import jobs_of_clusters, note_submitted
 from volary.jobs.queue import LocalQueue
 from volary.run.directory import RunDirectory
@@ -198,6 +198,11 @@ def test_a_job_server_that_is_none_or_wants_a_token_is_said_in_a_sentence(server
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", answers.token)
     assert RayEngine(address=server).check(1) is None
+
+
+def test_what_is_no_run_is_not_started_through_a_job_server():
+    with pytest.raises(SettingError, match=r"http://alpha:8265 is a job server, which takes whole runs; accepted here"):
+        RayEngine(address="http://alpha:8265").host()
 
 
 def test_a_server_that_sends_elsewhere_is_not_followed_with_the_token(server):

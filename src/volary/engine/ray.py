@@ -134,7 +134,12 @@ class RayEngine:
 
     @property
     def _head(self) -> str:
-        """The address of the cluster's head, which a job finds in its environment; empty: none."""
+        """The address of the cluster's head, which a job finds in its environment; empty: none. Raises SettingError."""
+        if self.queues():
+            raise SettingError(
+                f"engine.address: {self.address} is a job server, which takes whole runs; accepted here: the cluster's "
+                "head, as alpha:6379"
+            )
         return os.environ.get(ADDRESS, "") if self._submits else self.address
 
     def _settings(self, count: int, address: str, *, log: str = "", held: str = "", first: int = 0) -> ActorSettings:
