@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -59,6 +61,14 @@ def test_a_run_asks_for_the_memory_that_an_earlier_one_of_its_session_took_or_as
     assert entry_of(RunDirectory("runs/c")).asked_bytes == 10**9
 
 
+def test_a_run_whose_workers_come_and_go_asks_for_the_cores_of_the_fewest_unless_it_is_told_how_many(submit):
+    elastic = ["strategy.recover=memory", "strategy.workers=1..4"]
+    submit("a", *elastic)
+    submit("b", *elastic, "--cores", 1)
+    found = [entry_of(RunDirectory(f"runs/{name}")) for name in "ab"]
+    assert [(one.demand.cores, one.between, one.movable) for one in found] == [(1, (1, 4), False), (1, None, True)]
+
+
 def test_memory_that_only_a_dry_run_knows_is_shown_as_an_estimate(submit, volary):
     submit("a")
     keep_estimate(RunDirectory("runs/a").session.read_text(), 777 << 20)
@@ -102,6 +112,20 @@ def test_the_queue_is_changed_by_its_verbs(submit, volary):
     assert listed(volary) == []
     for verb in ("hold", "release", "cancel", "move"):
         assert volary("queue", verb, "c").err == "runs/c is not in the queue; `volary queue` lists what is\n"
+
+
+def test_the_list_is_shown_anew_until_the_queue_is_empty(submit, volary):
+    submit("a")
+    words = [sys.executable, "-m", "volary", "queue", "--watch"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert next(line for line in watching.stdout if line.startswith("runs/a")).endswith("held\n")
+        volary("queue", "cancel", "a")
+        said, _ = watching.communicate(timeout=60)
+    assert (watching.returncode, said.splitlines()[-1]) == (
+        0,
+        "the queue is empty; `volary submit session.yaml` puts a run there",
+    )
 
 
 def test_a_run_that_gave_way_and_is_stopped_while_it_waits_is_said_to_have_begun(submit, volary):
@@ -190,7 +214,7 @@ def test_a_folder_for_shares_that_cannot_be_used_is_said_and_the_queue_is_listed
         (["--retries", -1], "retries is -1; accepted: a whole number, 0 or more"),
         (["--after", "nobody"], "no run at nobody and none called 'nobody' in runs/"),
         (["strategy.wrokers=2"], "strategy.wrokers: unknown; did you mean 'workers'?"),
-        (["--prioritty", 3], "No such option"),
+        (["--prioritty", 3], "No such option '--prioritty'. Did you mean '--priority'?"),
     ],
 )
 def test_what_cannot_be_queued_is_refused_in_a_sentence_and_nothing_is_made(submit, options, sentence):

@@ -41,6 +41,22 @@ def test_a_run_that_gives_way_to_a_higher_priority_resumes_by_itself_and_equals_
     assert outcome(found("it")).continues(undisturbed)
 
 
+@pytest.mark.slow  # three attempts
+@pytest.mark.skipif(len(cores_here()) < 2, reason="needs two cores")
+def test_a_run_whose_workers_come_and_go_gives_way_and_resumes_with_those_for_which_there_are_cores():
+    most = len(cores_here())
+    session(steps=STEPS, pace_s=0.05)
+    submit("strategy.recover=memory", f"strategy.workers=1..{most}")
+    until(lambda: last_step(found("it")) > 5)
+    submit(f"--cores={most - 1}", "--priority", 1, "run.name=dear", "strategy.workers=1", "train.steps=100000")
+    until(lambda: events(found("it"), "resumed"))
+    assert [event.data["workers"] for event in events(found("it"), "started")] == [most, 1]
+    assert command(["stop", "dear"]) == 0
+    until(lambda: state(found("it")) == "finished")
+    (stopped,), (resumed,) = events(found("it"), "stopped"), events(found("it"), "resumed")
+    assert stopped.data["step"] == resumed.data["from_step"]
+
+
 @pytest.mark.slow  # two attempts
 def test_a_runner_that_is_killed_leaves_its_runs_and_the_next_one_goes_on_with_them(undisturbed, volary_queue):
     session(steps=STEPS, fault="loop until told", at=40)

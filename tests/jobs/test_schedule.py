@@ -158,6 +158,24 @@ def test_room_is_made_where_those_that_give_way_are_the_least_dear():
     assert list(decide([here, there, waiting("dear", 3, 1, priority=2, movable=True)], THREE, 0).stop) == ["here"]
 
 
+def test_a_run_whose_workers_come_and_go_starts_on_the_fewest_cores_or_on_as_many_as_are_free():
+    elastic = waiting("elastic", 2, 1, between=(2, 8))
+    (alone,) = decide([elastic], FOUR, 0).start
+    assert (alone.given.cores, alone.demand.cores) == ((0, 1, 2, 3), 4)
+    (beside,) = decide([running("a", (0, 1)), elastic, waiting("later", 1, 2)], FOUR, 0).start
+    assert (beside.run, beside.given.cores) == ("elastic", (2, 3))
+    assert decide([running("a", (0, 1, 2)), elastic], FOUR, 0).reasons["elastic"].words == "waits for 1 of 2 cores"
+    again = after_end(msgspec.structs.replace(alone, state="stopping", put_back=True), "stopped", "")
+    assert (again.state, again.demand.cores, again.given) == ("waiting", 2, None)
+
+
+def test_it_takes_no_cores_that_an_earlier_run_waits_for():
+    entries = [running("a", (0, 1), time_s=100), waiting("large", 3, 1), waiting("elastic", 1, 2, between=(1, 8))]
+    filler = msgspec.structs.replace(entries[2], time_s=50)
+    (begun,) = decide([*entries[:2], filler], FOUR, 0).start
+    assert (begun.fills, begun.given.cores) == (True, (2,))
+
+
 def test_a_run_waits_for_those_it_comes_after_and_one_that_is_held_until_it_is_released():
     decided = decide(
         [running("a", (0,)), waiting("b", 1, 1, after=("a",)), waiting("c", 1, 2, held=True)], FOUR, 0, unfinished=()

@@ -9,7 +9,7 @@ from volary.driver.ending import Ending
 from volary.driver.queued import follow, leave_queue
 from volary.driver.servers.settings import roster_settings_of
 from volary.driver.start import drive
-from volary.driver.tasks.checks import check
+from volary.driver.tasks.checks import check, with_room
 from volary.driver.tasks.placing import engine_of
 from volary.driver.tasks.submitting import is_queued, put_into_queue
 from volary.driver.tasks.task import Task, task_of
@@ -45,6 +45,7 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
     queued = is_queued(task)
     if isinstance(task, Session) and not queued:
         engine_of(directory, task).prepare(task.strategy.workers)
+    task = task if queued else with_room(task)
     found = changes(before, task)
     with directory.lock() as lock:
         warnings = _checked(directory, task, found, anew=anew)

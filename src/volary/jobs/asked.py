@@ -19,11 +19,12 @@ RETRIES = 3
 
 @dataclass(frozen=True)
 class QueuedDemand:
-    """The counted needs of a run. memory_from: how its memory is known. movable: as `QueueEntry` has it."""
+    """The counted needs of a run. memory_from: how its memory is known. movable, between: as `QueueEntry` has them."""
 
     demand: Demand
     memory_from: MemoryFrom = "default"
     movable: bool = False
+    between: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

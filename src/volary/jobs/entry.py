@@ -130,7 +130,8 @@ class QueueEntry(msgspec.Struct, frozen=True):
     of the machine, when since that, the run's newest attempt before, and its driver (0: none is known). overrides: of
     its settings, as it is resumed, until it has begun. asked_bytes: the memory that its user said it takes; used_bytes:
     what it was seen to take; its demand is never less. memory_from: how its demand of memory is known. file: that its
-    session was read from. movable: whether it may be on another machine that the queue has.
+    session was read from. movable: whether it may be on another machine that the queue has. between: the fewest and the
+    most cores that it takes, of which it waits for the fewest; None: its demand is what it takes.
     """
 
     run: str
@@ -158,6 +159,13 @@ class QueueEntry(msgspec.Struct, frozen=True):
     memory_from: MemoryFrom = "default"
     file: SubmittedFile | None = None
     movable: bool = False
+    between: tuple[int, int] | None = None
+
+    def waiting_again(self) -> QueueEntry:
+        """The entry of a run that was underway and waits again."""
+        cores = self.between[0] if self.between else self.demand.cores
+        demand = msgspec.structs.replace(self.demand, cores=cores)
+        return msgspec.structs.replace(self, state="waiting", given=None, demand=demand)
 
     @property
     def order(self) -> tuple[int, float]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-import msgspec
-
 from volary.jobs.entry import Capacity, QueueEntry
 from volary.jobs.schedule import decide
 
@@ -34,7 +32,7 @@ def expected_starts(
             playing[one.run] = one
             known[one.run] = math.inf if one.time_s is None else at_s + one.time_s
         for run in decided.stop:
-            playing[run] = msgspec.structs.replace(playing[run], state="waiting", given=None)
+            playing[run] = playing[run].waiting_again()
         for one in [one for one in playing.values() if one.state == "stopping"]:
             del playing[one.run]  # where it stands when it waits again is not played
         if decided.stop:

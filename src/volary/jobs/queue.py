@@ -131,6 +131,7 @@ class LocalQueue:
             asked_bytes=None if asked.memory is None else admission.demand.memory_bytes,
             memory_from=admission.memory_from,
             movable=admission.movable,
+            between=admission.between,
             file=None if file is None else SubmittedFile.of(file),
         )
         note_job(directory, QueuedJob(LOCAL, entry.run, attempt))

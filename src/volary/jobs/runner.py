@@ -237,6 +237,5 @@ def after_end(entry: QueueEntry, how: How, boot: str) -> QueueEntry | None:
         return None
     losses = entry.losses - lost
     overrides = entry.overrides if how == "not begun" else ()  # else they are in the run's session
-    return msgspec.structs.replace(
-        entry, state="waiting", put_back=False, fills=False, given=None, pid=0, losses=losses, overrides=overrides
-    )
+    again = entry.waiting_again()
+    return msgspec.structs.replace(again, put_back=False, fills=False, pid=0, losses=losses, overrides=overrides)

@@ -109,8 +109,13 @@ class _Scheduling:
         return room.fits(entry.demand) and (room.gap_until == math.inf or ends_in_gap)
 
     def _start(self, entry: QueueEntry, room: MachineRoom) -> None:
-        fills, given = room.gap_until < math.inf, room.deal(entry.demand, self._underway)
-        begun = msgspec.structs.replace(entry, state="running", given=given, started_s=self._now_s, fills=fills)
+        fills, demand = room.gap_until < math.inf, entry.demand
+        if entry.between is not None and not fills:
+            demand = room.with_more_cores(demand, entry.between[1])
+        given = room.deal(demand, self._underway)
+        begun = msgspec.structs.replace(
+            entry, state="running", given=given, demand=demand, started_s=self._now_s, fills=fills
+        )
         self._underway.append(begun)
         self._found.start.append(begun)
 

@@ -84,4 +84,6 @@ def with_room(task: AnyTask) -> AnyTask:
             f"strategy.workers is {strategy.between}, and {cores} core{'s are' if cores > 1 else ' is'} usable here; "
             f"accepted: a range that begins with {cores} or fewer, or a number"
         )
-    return replace(task, strategy=replace(strategy, workers=min(strategy.workers, max(cores, strategy.between.fewest))))
+    return replace(
+        task, strategy=replace(strategy, workers=min(strategy.between.most, max(cores, strategy.between.fewest)))
+    )

@@ -99,12 +99,23 @@ def _admission(task: Task, asked: QueueRequest) -> QueuedDemand:
     if asked.memory is None and known is not None:
         memory_bytes, memory_from = known
         demand = replace(demand, memory_bytes=memory_bytes)
-    movable = isinstance(task.engine, LocalEngine)
+    between = _cores_between(task, asked, on_gpus=on_gpus)
+    if between is not None:
+        demand = replace(demand, cores=between[0])
+    movable = isinstance(task.engine, LocalEngine) and between is None
     refusals = [here.refusal(demand), *_refusals_elsewhere(demand)] if movable else [here.refusal(demand)]
     if all(refusals):
         machines = "this machine has" if len(refusals) == 1 else "one of the machines has"
         raise BadInput(f"the run {'; '.join(refusals)}; accepted: what {machines}")
-    return QueuedDemand(demand, memory_from, movable)
+    return QueuedDemand(demand, memory_from, movable, between)
+
+
+def _cores_between(task: Task, asked: QueueRequest, *, on_gpus: bool) -> tuple[int, int] | None:
+    """The fewest and the most cores that a run takes whose workers come and go; None if it takes so many."""
+    workers, here = task.strategy.between, isinstance(task.engine, LocalEngine) and not isinstance(task, Script)
+    if workers is None or asked.cores is not None or on_gpus or not here:
+        return None
+    return workers.fewest, workers.most
 
 
 def _refusals_elsewhere(demand: Demand) -> list[str]:

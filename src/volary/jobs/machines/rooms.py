@@ -35,6 +35,11 @@ class MachineRoom:
         """Whether there is room for it now, without what earlier ones wait for."""
         return demand.within(self.free) and demand.within(self.soon)
 
+    def with_more_cores(self, demand: Demand, most: int) -> Demand:
+        """The demand with as many cores, up to `most`, as nobody has or waits for who comes earlier."""
+        cores = min(most, self.free.cores, self.soon.cores)
+        return Demand(max(demand.cores, cores), demand.memory_bytes, demand.gpus)
+
     def deal(self, demand: Demand, underway: Iterable[QueueEntry]) -> Given:
         """Take it out of what is free: cores and GPUs that none of those underway has."""
         here = [one.given for one in underway if one.given and _place(one) == self.name]
