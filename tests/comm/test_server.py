@@ -282,6 +282,21 @@ def test_a_message_that_a_service_cannot_take_costs_only_its_sender(servers: Ser
     assert server.refusals["127.0.0.1"] == 1
 
 
+def test_a_service_that_fails_on_one_message_again_and_again_says_so_once(
+    servers: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = servers.start()
+    for _ in range(3):
+        client = servers.client(server)
+        client.receive(WITHIN_S)
+        client.send("bug")
+        with pytest.raises(ConnectionLost):
+            client.receive(WITHIN_S)
+    assert [one.getMessage() for one in caplog.records if one.exc_info] == [
+        "a service failed on a message of 127.0.0.1: RuntimeError: a bug in the service (said once)"
+    ]
+
+
 def test_a_stop_delivers_what_was_posted_and_ends_thread_and_socket(servers: Servers) -> None:
     server = servers.start()
     client = servers.client(server)

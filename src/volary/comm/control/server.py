@@ -291,12 +291,11 @@ class KeyedServer:
         except BadMessage:
             raise
         except Exception as problem:
+            of = "" if peer is None else f" on a message of {peer.address}"
+            sentence = f"a service failed{of}: {type(problem).__name__}: {problem}"
+            self._log_once(method.__qualname__, sentence, trace=True)  # who is turned away may say it again and again
             if peer is None:
-                self._log_once(
-                    method.__qualname__, f"a service failed: {type(problem).__name__}: {problem}", trace=True
-                )
                 return
-            _log.exception("a service failed on a message of %s", peer.address)
             raise BadMessage(f"{type(problem).__name__} in its service") from None
 
     def _answer_calls(self) -> None:
