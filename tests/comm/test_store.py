@@ -164,13 +164,25 @@ def test_what_is_written_later_goes_with_the_next_request_or_at_the_end(store: K
     other.close()
 
 
-def test_what_gloo_waits_for_and_then_reads_takes_one_round_trip(store: KeyedStore) -> None:
-    store.set("0", b"where it listens")
-    seen, before = GlooStore(store, {}), next(store._requests)
-    seen.wait(["0"], timedelta(seconds=WITHIN_S))
-    assert seen.get("0") == b"where it listens"
-    assert next(store._requests) == before + 2
-    assert seen.get("0") == b"where it listens"
+def test_what_gloo_waits_for_and_then_reads_takes_one_round_trip_for_all_ranks(store: KeyedStore) -> None:
+    for rank in range(3):
+        store.set(f"at/{rank}", f"where {rank} listens")
+    seen, before = GlooStore(store, {}, 1, 3), next(store._requests)
+    seen.set("at/1", "where 1 listens")
+    for rank in (0, 2):
+        seen.wait([f"at/{rank}"], timedelta(seconds=WITHIN_S))
+        assert seen.get(f"at/{rank}") == f"where {rank} listens".encode()
+    assert next(store._requests) == before + 3, "one to write, one to read"
+    assert seen.get("at/0") == b"where 0 listens"
+
+
+def test_of_keys_that_not_each_rank_writes_gloo_reads_what_it_waits_for(store: KeyedStore) -> None:
+    seen = GlooStore(store, {}, 1, 3)
+    for other in (0, 2):  # of each pair
+        seen.set(f"1/{other}", "x")
+    store.set("2/1", "there")
+    seen.wait(["1/0", "2/1"], timedelta(seconds=WITHIN_S))
+    assert [seen.get("1/0"), seen.get("2/1")] == [b"x", b"there"]
 
 
 def test_a_store_without_the_key_is_none(server: KeyedServer) -> None:

@@ -24,12 +24,11 @@ from torch.distributed.distributed_c10d import Store
 
 from volary.comm.control import congestion
 from volary.comm.groups import listening_sockets
-from volary.comm.groups.readdressed import GlooStore, seen_from_here
+from volary.comm.groups.readdressed import READ_AT_ONCE, GlooStore, seen_from_here
 from volary.comm.relay import forwarder
 from volary.run.machine.addresses import ipv4_addresses
 
 BACKEND = "volary"
-READ_AT_ONCE = 64  # ranks' values in one message
 _End: TypeAlias = tuple[str, int]
 _Pair: TypeAlias = tuple[_End, _End]
 
@@ -83,7 +82,7 @@ def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     options = kind._Options()
     options._devices = [device]
     options._timeout = timeout
-    group = kind(GlooStore(store, ends), rank, size, options)
+    group = kind(GlooStore(store, ends, rank, size), rank, size, options)
     _close(own)
     _meshes.append(_mesh(store, rank, members, ends))
     _suit(_meshes[-1])

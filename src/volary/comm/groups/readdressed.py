@@ -19,6 +19,7 @@ from volary.comm.relay import forwarder
 from volary.comm.relay.messages import End, is_virtual
 from volary.errors import SettingError
 
+READ_AT_ONCE = 64  # ranks' values in one message
 _BEYOND = "255.255.255.254"
 
 
@@ -46,16 +47,21 @@ def seen_from_here(ends: Sequence[End], own: str) -> dict[End, End]:
 class GlooStore(Store):
     """torch's store `store`, in whose values gloo reads `ends` as they are seen from here.
 
-    gloo waits for each key and then reads it: both take one round trip here. Nobody changes a value that is read so.
+    gloo waits for the key of each of `size` ranks, of which this is one, and then reads it, one after the other. The
+    board may be far: under a topic where this rank has written its own, all are read with the first. Nobody changes a
+    value that is read so.
     """
 
-    def __init__(self, store: Store, ends: Mapping[End, End]) -> None:
+    def __init__(self, store: Store, ends: Mapping[End, End], rank: int, size: int) -> None:
         super().__init__()
+        self._rank, self._size = rank, size
+        self._written: dict[str, set[str]] = {}  # by this rank: of each topic the last parts of keys
         self._store: Any = store  # torch's stub has half of what a store does
         self._seen = {_bytes(end): _bytes(there) for end, there in ends.items()}
         self._awaited: dict[str, bytes] = {}
 
     def set(self, key: str, value: str | bytes) -> None:
+        self._note(key)
         self._store.set(key, value)
 
     def get(self, key: str) -> bytes:
@@ -71,7 +77,22 @@ class GlooStore(Store):
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         if timeout is not None:
             self._store.set_timeout(timeout)
-        self._awaited.update(zip(keys, self._store.multi_get(keys), strict=True))
+        if not self._awaited.keys() >= set(keys):
+            every = list(dict.fromkeys(one for key in keys for one in self._of_all_ranks(key)))
+            for start in range(0, len(every), READ_AT_ONCE):
+                some = every[start : start + READ_AT_ONCE]
+                self._awaited.update(zip(some, self._store.multi_get(some), strict=True))
+
+    def _note(self, key: str) -> None:
+        topic, _, last = key.rpartition("/")
+        self._written.setdefault(topic, set()).add(last)
+
+    def _of_all_ranks(self, key: str) -> list[str]:
+        """The key, and those of other ranks if each writes one under its topic."""
+        topic = key.rpartition("/")[0]
+        if self._written.get(topic) != {str(self._rank)}:
+            return [key]
+        return [f"{topic}/{rank}" for rank in range(self._size)]
 
     def append(self, key: str, value: str | bytes) -> None:
         self._store.append(key, value)
@@ -80,6 +101,8 @@ class GlooStore(Store):
         return [self._as_seen(value) for value in self._store.multi_get(keys)]
 
     def multi_set(self, keys: list[str], values: Sequence[str | bytes]) -> None:
+        for key in keys:
+            self._note(key)
         self._store.multi_set(keys, values)
 
     def has_extended_api(self) -> bool:

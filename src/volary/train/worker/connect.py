@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -55,19 +55,20 @@ def joined(
     recorder: Recorder,
     device: torch.device,
     backend: str = "auto",
-    code: Facts | None = None,
+    facts: Mapping[str, Facts] | None = None,
     change: int = 0,
     interrupting: Interrupting = lambda _: nullcontext(),
     part: str = "",
 ) -> Iterator[Group]:
-    """Be in the run's group, of all its workers, for a while. code: facts that must be those of all ranks.
+    """Be in the run's group, of all its workers, for a while. facts: those that all ranks must have alike, by topic,
+    under which rank 0 posts them for workers that join.
 
     change: the number of the change of members that made the group, which meets apart from those before. part: what the
     group is of, if it is not of all workers: those of each part meet apart from others. interrupting:
     is around all of it, and may call what it is given, from any thread, to end all waits for others. The recorder's
     phase is `exchange` from here on, as what comes first waits for the other ranks.
 
-    Raises PeerLost, and RanksDiffer unless all have the same code.
+    Raises PeerLost, and RanksDiffer unless all have the same facts.
     """
     place, paused = member.place, False
     at, store = member.driver.board(member.directory.key(), LAST_RESORT_S)
@@ -86,10 +87,9 @@ def joined(
                 meets_at = PrefixStore(part, store) if part else store
                 with store.writing_later():
                     group = join(meets_at, bulletin, device, LAST_RESORT_S, place.address, backend)
-                if code is not None:
-                    compare(group.bulletin, "code", code)
-                    if group.leads:  # for those that join
-                        bulletin.post("code", code)
+                if facts is not None:
+                    with store.writing_later():
+                        _compare(group, facts)
                 yield group
         except VolaryError as error:
             paused = isinstance(error, MembersChange)
@@ -105,6 +105,12 @@ def joined(
             member.driver.keep_board(at, store)
         else:
             store.close()
+
+
+def _compare(group: Group, facts: Mapping[str, Facts]) -> None:
+    for topic, some in facts.items() if group.leads else ():
+        group.bulletin.post(topic, some)
+    compare(group.bulletin, " and ".join(facts), {name: fact for some in facts.values() for name, fact in some.items()})
 
 
 def gathered(

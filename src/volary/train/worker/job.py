@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from volary.session.spec import Session
-from volary.train.agreement.first_state import agree_on_network
+from volary.train.agreement.first_state import agree_on_network, share_buffers
 from volary.train.device import refuse_recovery_on
-from volary.train.member.compare import data_facts
+from volary.train.member.compare import data_facts, shape_facts
 from volary.train.model import build_model
 from volary.train.saving.saver import drafts_of
 from volary.train.state.drafts import RemoteDrafts
@@ -45,7 +45,9 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     groups = Regrouping(session, member, recorder, pulse, lambda: _network(session, device, member))
 
     def train(it: TrainingGroup) -> Outcome:
-        facts, backend = run_facts(it.session, it.member), it.session.strategy.backend
+        facts, backend = {"code": run_facts(it.session, it.member)}, it.session.strategy.backend
+        if it.model is not None:  # else the network is made, and compared, once code is found to be alike
+            facts["shapes"] = shape_facts(it.model.module) | data_facts(it.model.samples)
         number, interrupting = it.members.number, it.interrupting
         with joined(it.member, recorder, device, backend, facts, number, interrupting) as group:
             return _train(it, group, device, recorder, pulse)
@@ -59,10 +61,12 @@ def _train(it: TrainingGroup, group: Group, device: torch.device, recorder: Reco
     recorder.enter("starting")
     if model is None:
         first, tried = new_model(it.session, device, member, recorder)
+        recorder.enter("exchange")
+        agree_on_network(first.module, group, data_facts(first.samples))
     else:
         first = replace(model, session=it.session)
-    recorder.enter("exchange")
-    agree_on_network(first.module, group, data_facts(first.samples))
+        recorder.enter("exchange")
+        share_buffers(first.module, group)
     first = with_partition(first, tried, group)
     session = first.session
     recorder.enter("starting")

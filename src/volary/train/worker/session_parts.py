@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from volary.comm.groups.leading import from_leader
 from volary.naming import named_buffers
 from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
 from volary.sharding.groups import LEADER
@@ -156,12 +157,12 @@ class SessionParts:
         parts: dict[str, Stateful] = {"update": self._update, **self._parts}
         if shared:
             del parts["update"]
-        bulletin = self._saver.bulletin
-        if self._holdings.leads:
+
+        def posted() -> dict[str, Any]:
             turn = turn_of(kept.own_at(kept.step).get(PARAMETERS, {}), self._saver.size)
-            posted = {"step": kept.step, "due": kept.due, "begun": kept.begun, "saved": kept.saved, "turn": turn}
-            bulletin.post("goes on", posted)
-        posted_by_first = bulletin.read("goes on", LEADER)
+            return {"step": kept.step, "due": kept.due, "begun": kept.begun, "saved": kept.saved, "turn": turn}
+
+        posted_by_first = from_leader(self._saver.bulletin, "goes on", posted)
         own = kept.own_at(posted_by_first["step"])
         if PARAMETERS in own:  # it is the same worker, however many there are now
             own[PARAMETERS]["workers"] = self._saver.size

@@ -369,9 +369,10 @@ class LoopMembers:
             self._recorder.event("recovered", workers=group.size, lost=lost, source="memory", **spares)
 
     def _join(self, member: Membership, facts: Facts | None) -> Group:
+        by_topic = None if facts is None else {"code": facts}
         number, interrupting = self.members.number, partial(self._news.interrupting, self.members)
         return self._meeting.enter_context(
-            joined(member, self._recorder, self._device, self._backend, facts, number, interrupting)
+            joined(member, self._recorder, self._device, self._backend, by_topic, number, interrupting)
         )
 
     def _placed(self) -> Membership:

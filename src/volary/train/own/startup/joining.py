@@ -62,7 +62,7 @@ def _in_group(start: LoopStart, pulse: Pulse, doing: str) -> Iterator[LoopBacken
     backend, members = script.strategy.backend, None
     if script.strategy.recover == "memory":
         members = LoopMembers(start.member, script.strategy.workers, recorder, pulse, device, backend)
-    alone = joined(start.member, recorder, device, backend, start.facts)
+    alone = joined(start.member, recorder, device, backend, {"code": start.facts})
     with alone if members is None else members.meet(start.facts) as group:
         try:
             _begin(start, doing)
