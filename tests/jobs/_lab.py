@@ -115,6 +115,8 @@ class Lab:
         run.state = "queued"
         self._call()
         assert not run.alive, "started twice"
+        fewest, most = entry.between or (entry.demand.cores, entry.demand.cores)
+        assert fewest <= len(entry.given.cores) == entry.demand.cores <= most
         run.alive, run.begins_at_s, run.asked = True, self.now_s + 1, False
         run.cores, run.gpus, run.memory_bytes = entry.given.cores, entry.given.gpus, entry.demand.memory_bytes
         run.host = entry.given.host
@@ -242,15 +244,17 @@ def _submit_some(lab: Lab, chance: random.Random) -> None:
     number, room = len(lab.runs), lab.capacity_
     demand = Demand(chance.randint(1, len(room.cores)), chance.choice([0, 4, 8]), chance.randint(0, len(room.gpus)))
     lasts_s = chance.choice([2.0, 5.0, 20.0])
+    elastic = number % 3 == 1  # its workers come and go
     lab.submit(
         f"r{number}",
         Program(lasts_s, chance.choice([["finished"]] * 4 + [["lost", "finished"], ["failed"], ["lost"], ["stopped"]])),
         demand=demand,
         priority=chance.choice([0, 0, 0, 1, 5]),
         time_s=chance.choice([None, lasts_s + 2, 1.0]),
-        movable=chance.random() < 0.5,
+        movable=chance.random() < 0.5 and not elastic,
         losses=20 if room.hosts else 3,  # those that a machine loses count, too
         after=(f"r{chance.randrange(number)}",) if number and chance.random() < 0.2 else (),
+        between=(demand.cores, len(room.cores)) if elastic else None,
     )
 
 

@@ -126,7 +126,7 @@ def states(jobs: Collection[str]) -> dict[str, JobState]:
     for server in servers:
         answer = _ask(server, "/api/jobs/").decoded()
         if isinstance(answer, list):
-            rows = {f"{row['submission_id']}@{server}": row for row in answer if row.get("submission_id")}
+            rows = {f"{row.get('submission_id')}@{server}": row for row in answer if isinstance(row, dict)}
             waits = _waits(server) if any(rows.get(job, {}).get("status") == "RUNNING" for job in jobs) else {}
             for job in jobs:
                 if job.endswith(f"@{server}"):
@@ -148,7 +148,7 @@ def cancel(job: str, *, if_waiting: bool) -> None:
 def _state(job: Mapping[str, Any] | None, waits: str) -> JobState:
     if job is None:
         return JobState(waiting=False, over=True, words="unknown to Ray by now")
-    status, words = job["status"], job["status"]
+    status = words = str(job.get("status"))
     if status == "FAILED":
         code = job.get("driver_exit_code")
         why = f"status {code}" if code is not None else _Answer(0, job.get("message") or "").words
@@ -167,11 +167,11 @@ def _waits(server: str) -> dict[str, str] | None:
         return None
     found = {}
     for row in rows:
-        if row.get("bundles"):
-            share = " and ".join(f"{count:g} {name}" for name, count in row["bundles"][0]["unit_resources"].items())
-            why = row.get("stats", {}).get("scheduling_state", row.get("state"))
-            words = "" if row.get("state") == "CREATED" else f"{len(row['bundles'])} times {share}: {why}"
-            found[row.get("name", "").rpartition("-")[0]] = words
+        if bundles := row.get("bundles"):
+            share = " and ".join(f"{count:g} {name}" for name, count in bundles[0].get("unit_resources", {}).items())
+            why = (row.get("stats") or {}).get("scheduling_state", row.get("state"))
+            words = "" if row.get("state") == "CREATED" else f"{len(bundles)} times {share}: {why}"
+            found[(row.get("name") or "").rpartition("-")[0]] = words
     return found
 
 
