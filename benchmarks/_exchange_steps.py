@@ -68,13 +68,16 @@ FULL = Effort(rounds=5, trials=1, alone=3, turn_s=4.0, steps=10, longest_s=40.0)
 
 
 def found_in(case: Case, *, quick: bool) -> Found:
-    """The ranks' measurements of this case, made once for all rows that ask for them. Raises LabError."""
-    return _found(case, QUICK if quick else FULL)
+    """The ranks' measurements of this case. Raises LabError."""
+    return found_with(case, QUICK if quick else FULL)
 
 
 @cache
-def _found(case: Case, effort: Effort) -> Found:
-    """Train in a lab of this case: a run like any other, with turns as its ranks' job. Raises LabError."""
+def found_with(case: Case, effort: Effort) -> Found:
+    """Train in a lab of this case: a run like any other, with turns as its ranks' job. Raises LabError.
+
+    Made once for all rows that ask for it.
+    """
     wanted = {"effort": asdict(effort), "warm_up": case.warm_up, "peers": case.peers, "period": case.period}
     with tempfile.TemporaryDirectory() as folder:
         directory = _in_lab.run(case.session(folder), case.rate, "_exchange_turns.py", json.dumps(wanted))
