@@ -201,6 +201,7 @@ def test_check_prints_what_each_takes_and_which_one_is_taken(tmp_path, monkeypat
     assert run(["check", "session.yaml", "--json", "strategy.partition=tensor"]) == 0
     summary = json.loads(capsys.readouterr().out)["summary"]
     assert any(text.startswith("partition=tensor: ") for text in summary["partitions"])
+    assert summary["holds"] and all(" MB of activations; passes " in text for text in summary["holds"])
     assert not any("auto takes" in text for text in summary["partitions"])
 
 

@@ -93,7 +93,9 @@ def check_session(session: Session) -> Summary:
         steps_per_epoch=feed.steps_per_epoch,
         steps=session.train.steps or feed.steps_in(session.train.epochs or 0),
         warnings=warnings,
-        holds=held_by_workers(own.session if own else session, model.module, tried.network),
+        holds=held_by_workers(
+            own.session if own else session, model.module, tried.network, [one.activations for one in memories]
+        ),
         partitions=list(tried.predicted.compared()) if tried.predicted else [],
         layers=table(model.module) if isinstance(model.module, GraphModule) else [],
         memory=memory if device.type == "cpu" else None,

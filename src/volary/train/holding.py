@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from volary.session.spec import Session
 
 
-def held_by_workers(session: Session, module: nn.Module, graph: dict[str, Any] | None) -> list[str]:
+def held_by_workers(
+    session: Session, module: nn.Module, graph: dict[str, Any] | None, activations: Sequence[int | None]
+) -> list[str]:
     """A sentence for each worker whose part of the network differs from that of the one before, if layers are cut.
 
-    graph: of the network, as `layer_graph` has it; None: what passes between parts of layers is not known.
+    graph: of the network, as `layer_graph` has it; None: what passes between parts of layers is not known. activations:
+    bytes by worker, of those that are known.
     """
     workers, lines = session.strategy.workers, list[str]()
     if not session.strategy.partition.part(module, 0, workers).holdings.apart:
         return []
-    found = [_of_worker(session, module, rank, graph) for rank in range(workers)]
+    known = [*activations, *[None] * (workers - len(activations))]
+    found = [_of_worker(session, module, rank, graph, known[rank]) for rank in range(workers)]
     first = 0
     for rank in range(1, workers + 1):
         if rank == workers or found[rank] != found[first]:
@@ -34,7 +38,9 @@ def held_by_workers(session: Session, module: nn.Module, graph: dict[str, Any] |
     return lines
 
 
-def _of_worker(session: Session, module: nn.Module, rank: int, graph: dict[str, Any] | None) -> str:
+def _of_worker(
+    session: Session, module: nn.Module, rank: int, graph: dict[str, Any] | None, activations: int | None
+) -> str:
     part = session.strategy.partition.part(module, rank, session.strategy.workers)
     named = dict(named_parameters(module))
     sizes = {name: part.holdings.computes_with(name, one.numel()) * one.element_size() for name, one in named.items()}
@@ -44,6 +50,8 @@ def _of_worker(session: Session, module: nn.Module, rank: int, graph: dict[str, 
     text = (
         f"{_mb(sum(sizes.values()))} of parameters, {_mb(trained)} of gradients, {_mb(kept)} of the optimiser's state"
     )
+    if activations is not None:
+        text += f", {_mb(activations)} of activations"
     if graph is None:
         return text
     passed = part.passes_bytes(layer_uses(graph), session.data.batch_size)
