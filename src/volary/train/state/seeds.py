@@ -14,9 +14,7 @@ import numpy as np
 import torch
 
 _STRIDE = 2**20 + 7  # prime
-_TWISTER = struct.Struct(
-    "i624I"
-)  # a Mersenne Twister: which of its numbers is next, and all; NumPy has that behind them
+_TWISTER = struct.Struct("i624I")  # a Mersenne Twister: which of its numbers is next, and all; NumPy has that last
 
 
 def seed_all(seed: int) -> None:
