@@ -299,6 +299,8 @@ def test_a_job_that_ray_stops_saves_before_it_ends_and_servers_have_places_of_th
     until(lambda: state(found("it")) == "stopped", 60)
     (stopped,) = events(found("it"), "stopped")
     assert stopped.data["step"] > 20
+    number = job_of(found("it")).number
+    until(lambda: ray_jobs.states([number])[number].over, 60)
 
 
 @pytest.mark.slow  # starts a cluster

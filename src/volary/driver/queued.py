@@ -163,7 +163,7 @@ def is_over(directory: RunDirectory) -> bool:
 
 
 def withdraw(directory: RunDirectory) -> bool:
-    """Whether the run was a job that waited, and has been cancelled."""
+    """Whether the run was a job that waited, and has been cancelled. Raises RunError if that takes long."""
     job = job_of(directory)
     if job is None or directory.is_live():
         return False
@@ -173,6 +173,8 @@ def withdraw(directory: RunDirectory) -> bool:
         return False
     queue.cancel(job.number, if_waiting=True)
     state = queue.look(job.number)
+    if state is not None and state.waiting:
+        raise RunError(f"{job} was told to end, and is still in its queue: {state.words}; look again: volary queue")
     return state is not None and state.over
 
 

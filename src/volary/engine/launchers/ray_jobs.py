@@ -25,7 +25,7 @@ from volary.errors import BadInput
 
 ANSWER_S = 10.0
 TAKEN_S = 60.0  # what Ray does before it says that it has a job
-STOPPED_S = 10.0  # a job that waits
+STOPPED_S = 60.0  # a job that waits: on a busy machine it may still be importing Ray
 ASKS_FOR_A_TOKEN = (
     "asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN where ~/.ray/auth_token is not the cluster's"
 )
