@@ -21,7 +21,7 @@ from train._training import Quick, Trained, looked_at, made, session, trained
 from train.test_equal_workers import RULES
 from train.test_not_finite import spoilt
 from train.test_sharded import FORTY
-from train.test_sharded_zoo import IMAGES, TOKENS, of, zoo
+from train.test_sharded_zoo import IMAGES, SMALL_GPT, TOKENS, of, zoo
 from volary.errors import NotFinite, SettingError
 from volary.partition import ROOM
 from volary.partition.cutting.hybrid_layer import portions
@@ -53,6 +53,7 @@ def sessions(cut: bool = True) -> dict[str, Session]:
         "lenet": of(zoo("lenet"), IMAGES, sgd | {"lr": 0.01}, of_scheme(2)),
         "alexnet-like": of(alexnet, IMAGES, adam | {"lr": 1e-3}, of_scheme(3)),
         "recurrent": of(zoo("lstm", hidden=12, dropout=0.0), TOKENS, sgd | {"lr": 0.01}, of_scheme(1)),
+        "transformer": of(zoo("gpt", **SMALL_GPT), TOKENS, adam | {"lr": 1e-3}, of_scheme(3)),
     }
 
 
