@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,31 @@ def adopt_orphans() -> None:
     """Become the parent of every grandchild whose own parent goes: otherwise those left would be out of sight."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def orphans_waited_for() -> Iterator[None]:
+    """For programs that wait until a grandchild is gone, not only dead: what was adopted is waited for when it ends.
+
+    Children of this process's own are waited for at once by who started them: the dead of some seconds are others'.
+    """
+    over, dead_since = threading.Event(), dict[int, float]()
+
+    def wait_for_them() -> None:
+        while not over.wait(0.5):
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
+                    dead = child.status() == psutil.STATUS_ZOMBIE
+                    if dead and time.monotonic() - dead_since.setdefault(child.pid, time.monotonic()) > 2:
+                        os.waitpid(child.pid, os.WNOHANG)
+
+    thread = threading.Thread(target=wait_for_them)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def common() -> dict[str, frozenset[Path]]:

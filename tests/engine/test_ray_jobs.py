@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import pytest
 
+from _leaks import orphans_waited_for
 from engine._ray_cluster import START_S, Cluster, free_port
 from faults._queue import found, until
 from faults._running import BUSY, VOLARY, events, last_step, outcome, running, session, state
@@ -251,7 +252,7 @@ def cluster(ray: None, short: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     monkeypatch.setenv("RAY_worker_niceness", "0")  # the machine may be busy
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with ExitStack() as stack:
+    with orphans_waited_for(), ExitStack() as stack:  # Ray's supervisor of a job waits so
         yield Cluster(short, stack, takes_jobs=True)
 
 

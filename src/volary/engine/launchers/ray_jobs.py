@@ -10,7 +10,7 @@ import os
 import secrets
 import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,11 @@ STOPPED_S = 60.0  # a job that waits: on a busy machine it may still be importin
 ASKS_FOR_A_TOKEN = (
     "asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN where ~/.ray/auth_token is not the cluster's"
 )
+STARTED_S = 20.0  # Ray's supervisor of a job: stopped before, it goes, and what it has just started stays
 _SAVES_S = 300  # a job that is to stop: Ray would kill it after 3 s
 _MOST_BYTES = 64 << 20
 _MOST_ROWS = 10_000  # the most that Ray lists
+_STARTS = "PENDING"
 _OVER = {"SUCCEEDED", "FAILED", "STOPPED"}
 
 
@@ -139,9 +141,15 @@ def cancel(job: str, *, if_waiting: bool) -> None:
     if if_waiting and not ((state := states([job]).get(job)) and state.waiting):
         return
     name, _, server = job.partition("@")
+    _wait_until(job, STARTED_S, lambda state: state.words != _STARTS)
     _ask(server, f"/api/jobs/{quote(name, safe='')}/stop", {})
-    until = time.monotonic() + (STOPPED_S if if_waiting else 0)
-    while time.monotonic() < until and not ((state := states([job]).get(job)) and state.over):
+    if if_waiting:
+        _wait_until(job, STOPPED_S, lambda state: state.over)
+
+
+def _wait_until(job: str, at_most_s: float, condition: Callable[[JobState], bool]) -> None:
+    until = time.monotonic() + at_most_s
+    while time.monotonic() < until and not ((state := states([job]).get(job)) and condition(state)):
         time.sleep(0.2)
 
 
@@ -155,7 +163,7 @@ def _state(job: Mapping[str, Any] | None, waits: str) -> JobState:
         words = f"FAILED ({why})"
     elif status == "RUNNING" and waits:
         status, words = "PENDING", f"PENDING ({waits})"
-    return JobState(status == "PENDING", status in _OVER, words)
+    return JobState(status == _STARTS, status in _OVER, words)
 
 
 def _waits(server: str) -> dict[str, str] | None:
