@@ -110,6 +110,12 @@ class Rank:
         """Make `values` the sum over all, in place."""
         values.copy_(torch.stack(self.share("sum", values.clone())).sum(0))
 
+    def frees(self, representations: Mapping[str, Any]) -> bool:
+        return False
+
+    def bucket_mb(self, as_set: float, representations: Mapping[str, Any]) -> float:
+        return as_set
+
     def build(
         self, group: Rank, plans: Sequence[Any], box: BufferShape, left_out: object, partners: Any = None
     ) -> Keeper:
