@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +27,9 @@ def gpt(input_shape: tuple[int, ...], classes: int, notes: str) -> nn.Module:
     return Gpt(layers=LAYERS, heads=HEADS, width=WIDTH, dropout=0.0, tied=False).build(input_shape, classes)
 
 
+@cache  # a worker may build its network more than once
 def _time_passes(notes: Path) -> None:
-    do: Callable[[stages._Batch, StagePass], None] = stages._Batch.do
-    if do.__name__ == _time_passes.__name__:  # a worker may build its network more than once
-        return
+    do = stages._Batch.do
 
     def timed(batch: stages._Batch, action: StagePass) -> None:
         began_s = time.thread_time()  # what waits takes none, and neither does who has no core
@@ -39,5 +38,4 @@ def _time_passes(notes: Path) -> None:
         with (notes / f"{batch.stages._rank}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    timed.__name__ = _time_passes.__name__
     stages._Batch.do = timed  # type: ignore[assignment, method-assign]

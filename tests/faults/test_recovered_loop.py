@@ -24,14 +24,14 @@ from volary.train.recording.recorder import Recorder
 from volary.train.state.state_file import unpacked
 
 PROGRAM = """\
-import os
-import signal
+import sys
 import time
 import torch
 import volary
 from torch.utils.data import TensorDataset
-from volary.errors import PeerLost
-from volary.train.own.recovering.loop_members import LoopMembers
+
+sys.path.insert(0, TESTS)
+from faults._own_deaths import deaths_of
 
 EPOCHS = 6  # of 8 steps, the last of 25 samples
 
@@ -50,21 +50,9 @@ def train(worker, deaths=(), pace_s=0.0, passes=1, calls=1, saves=False, looks=F
     model, optimizer = worker.distribute(model, optimizer, passes=passes * calls)
     average = worker.average(model, 0.9)
     worker.restore(model=model, optimizer=optimizer, schedule=schedule, average=average)
-    feed, began_as = worker.feed(data(), batch_size=33), worker.rank
+    feed = worker.feed(data(), batch_size=33)
     iterations, passed, means = 0, 0, []
-
-    def dies(where):
-        if [began_as, iterations, where] in [list(one) for one in deaths]:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def last_word(members, say=LoopMembers._end):
-        dies("word")
-        say(members)
-        dies("heard")
-        if [began_as, iterations] == list(deaf):
-            raise PeerLost("did not hear it")
-
-    LoopMembers._end = last_word
+    dies = deaths_of(worker.rank, deaths, deaf, lambda: iterations)
 
     def step():
         dies("backward")
@@ -115,9 +103,13 @@ if __name__ == "__main__":
 """
 
 
+def program() -> str:
+    return PROGRAM.replace("TESTS", repr(str(Path(__file__).parents[1])))
+
+
 def started(workers: int, how: dict[str, Any], **strategy: Any) -> Any:
     """A run of the program for a while."""
-    text = PROGRAM.replace("STRATEGY", repr({"recover": "memory", **strategy}))
+    text = program().replace("STRATEGY", repr({"recover": "memory", **strategy}))
     Path("own.py").write_text(text.replace("WORKERS", str(workers)).replace("HOW", repr(how)))
     return running(sys.executable, "own.py")
 
@@ -125,7 +117,7 @@ def started(workers: int, how: dict[str, Any], **strategy: Any) -> Any:
 def alone(**how: Any) -> dict[str, Any]:
     """One process trains by itself; its result."""
     names: dict[str, Any] = {"__name__": "own"}
-    exec(PROGRAM, names)
+    exec(program(), names)
     script, recorder, cpu = Script(program="own.py"), Recorder.unheard(), torch.device("cpu")
     loop = ReplicatedLoop(script, Group(BoardBulletin(HashStore(), 0, 1, 0)), recorder, NoDriver(), cpu)
     with closing(Worker(loop, script, recorder, cpu, 0)) as worker:

@@ -17,8 +17,6 @@ from volary.run.database.reader import RunReader
 from volary.train.state.state_file import unpacked
 
 PROGRAM = """\
-import os
-import signal
 import sys
 import time
 import torch
@@ -26,9 +24,8 @@ import volary
 from torch.utils.data import TensorDataset
 
 sys.path.insert(0, TESTS)
+from faults._own_deaths import deaths_of
 from faults._own_rounds import data, network, optimizer_of
-from volary.errors import PeerLost
-from volary.train.own.recovering.loop_members import LoopMembers
 
 
 def train(worker, deaths=(), pace_s=0.0, epochs=4, deaf=()):
@@ -36,20 +33,8 @@ def train(worker, deaths=(), pace_s=0.0, epochs=4, deaf=()):
     optimizer = optimizer_of(model)
     model, optimizer = worker.distribute(model, optimizer)
     worker.restore(model=model, optimizer=optimizer)
-    began_as, iterations = worker.rank, 0
-
-    def dies(where):
-        if [began_as, iterations, where] in [list(one) for one in deaths]:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def last_word(members, say=LoopMembers._end):
-        dies("word")
-        say(members)
-        dies("heard")
-        if [began_as, iterations] == list(deaf):
-            raise PeerLost("did not hear it")
-
-    LoopMembers._end = last_word
+    iterations = 0
+    dies = deaths_of(worker.rank, deaths, deaf, lambda: iterations)
 
     for _ in worker.epochs(epochs):
         for inputs, targets in worker.feed(data(), batch_size=33, shuffle=False):

@@ -36,9 +36,7 @@ CONNECT_S = 3.0  # to a cluster's head
 class RayEngine:
     """Workers and servers are below actors of Ray. A cluster that is started here has its workers alone."""
 
-    address: str = (
-        ""  # of a cluster: its head's host:port, or http://host:port of its job server; empty: one started here
-    )
+    address: str = ""  # host:port of a cluster's head, or http://host:port of its job server; empty: one started here
     cpus: float = 1  # of Ray's CPUs that each worker takes
     gpus: float = 0  # of Ray's GPUs that each worker takes
     spread: bool = False  # over as many nodes as there are; default: as few as hold all

@@ -78,7 +78,7 @@ class _Twister:
 
 
 def _place_of_python() -> Callable[[], int]:
-    one = random.getstate.__self__  # type: ignore[attr-defined]  # the generator of the module's functions
+    one = random._inst  # the generator of the module's functions
     _, (*words, index), _ = random.getstate()
     at = id(one) + object.__basicsize__ if sys.implementation.name == "cpython" else 0
     known = at and ctypes.string_at(at, _TWISTER.size) == _TWISTER.pack(index, *words)
