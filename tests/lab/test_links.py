@@ -163,6 +163,16 @@ print(min(took))
 """
 
 
+def test_hosts_that_are_far_need_not_ask_who_has_an_address(opened):
+    lab = opened(hosts=3, rate="20mbit", loss="99%")
+    for host in range(3):
+        words = [
+            line.split() for line in lab.output(host, ["ip", "neighbour", "show", "nud", "permanent"]).splitlines()
+        ]
+        others = {f"10.91.0.{1 + other}": f"02:00:00:00:00:0{other}" for other in range(3) if other != host}
+        assert {one[0]: one[one.index("lladdr") + 1] for one in words} == others
+
+
 def test_packets_between_hosts_that_are_far_take_their_time_and_a_share_of_them_is_lost(opened):
     lab = opened(hosts=2, rate="20mbit", round_trip="80ms", loss="10%")
     before = lab.counters(0), lab.counters(1)

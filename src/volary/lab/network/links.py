@@ -124,10 +124,24 @@ def _address(topology: LabTopology, host: int) -> list[str]:
     address = topology.address(host)
     return [
         "link set lo up",
-        f"link set {HOST_DEVICE} up",
+        f"link set {HOST_DEVICE} address {_hardware_address(host)} up",
         f"address add {address}/24 dev {HOST_DEVICE}",
         f"route replace {topology.network} dev {HOST_DEVICE} proto kernel scope link src {address} {_CONGESTION}",
+        *(_neighbours(topology, host) if topology.distance else ()),
     ]
+
+
+def _neighbours(topology: LabTopology, host: int) -> list[str]:
+    """Tell a host who has which address: its questions would be lost as other packets are, and three are too many."""
+    return [
+        f"neigh replace {topology.address(other)} lladdr {_hardware_address(other)} dev {HOST_DEVICE} nud permanent"
+        for other in range(topology.hosts)
+        if other != host
+    ]
+
+
+def _hardware_address(host: int) -> str:
+    return f"02:00:00:00:00:{host:02x}"  # administered locally
 
 
 def _limit(device: str, bits_per_s: int | None) -> str:
