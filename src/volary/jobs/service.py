@@ -24,7 +24,8 @@ from volary.jobs.runner import QueueRunner
 from volary.jobs.table import QueueTable
 from volary.run.lock import RunLock
 
-LOOK_ANYWAY_S = 10.0  # as time goes by: gaps, and GPUs that others use
+LOOK_ANYWAY_S = 10.0  # as time goes by: gaps, and what runs take of memory
+LOOK_IDLE_S = 20.0  # where nothing runs: GPUs that others use, and runs outside of the queue that were killed
 ASK_S = 0.5
 AFTER_FAULT_S = 5.0  # until the queue is tried again, whose disk is full
 START_S = 60.0  # for a Python to start
@@ -92,8 +93,8 @@ def _until_idle(table: QueueTable, lock: RunLock) -> bool:
                 _note(machinery.remarks.pop())
             if table.is_idle():
                 machinery.close()  # nothing of it outlives the lock
-            if table.left_idle(lock.release):
-                return True
+                if table.left_idle(lock.release):
+                    return True
             entries = table.entries()
             if problem := hosts.ask({one.folder for one in entries if one.movable}):
                 _note(problem)
@@ -114,9 +115,11 @@ def _as_others_left_it(table: QueueTable) -> object:
 
 def _next_look_s(underway: Sequence[QueueEntry], now_s: float) -> float:
     """Rarer and rarer after a start: what a short run takes of memory is seen, too."""
+    if not underway:
+        return LOOK_IDLE_S
     if any(one.state == "stopping" for one in underway):
         return ASK_S
-    youngest_s = min((now_s - one.started_s for one in underway), default=LOOK_ANYWAY_S)
+    youngest_s = min(now_s - one.started_s for one in underway)
     return min(LOOK_ANYWAY_S, max(ASK_S, youngest_s))
 
 

@@ -51,6 +51,7 @@ class QueueTable:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.remarks = folder, list[str]()
+        self._read: tuple[object, list[QueueEntry]] | None = None  # the entries, as of which state
         self._file, self._known = folder / "queue.sqlite", folder / "folders"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,9 +101,13 @@ class QueueTable:
 
     def entries(self) -> list[QueueEntry]:
         """All runs of the queue, in their order."""
-        with self._explained():
-            rows = self._database.execute("SELECT entry FROM runs").fetchall()
-        return sorted((msgspec.json.decode(row, type=QueueEntry) for (row,) in rows), key=lambda one: one.order)
+        state = self.version(), self._database.total_changes
+        if self._read is None or self._read[0] != state:
+            with self._explained():
+                rows = self._database.execute("SELECT entry FROM runs").fetchall()
+            found = (msgspec.json.decode(row, type=QueueEntry) for (row,) in rows)
+            self._read = state, sorted(found, key=lambda one: one.order)
+        return list(self._read[1])
 
     def runs(self) -> set[str]:
         """The paths of all runs of the queue."""
@@ -234,6 +239,7 @@ class QueueTable:
                 yield
                 self._database.execute("COMMIT")
             except BaseException:
+                self._read = None
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +56,11 @@ def parse(text: str, name: str, folder: Path, problems: Problems, numbered: bool
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
-    from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
     yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _composer()
     tree = _Tree(yaml.constructor, name, folder, problems, numbered)
-    depth = 0
     try:
-        for event in yaml.parse(text):  # before the tree is built, which takes long for thousands of brackets
-            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-            if depth > MOST_DEEP:
-                raise RecursionError
         document = yaml.compose(text)
         if document is None:
             return Node(None, name, name, folder)
@@ -79,6 +75,26 @@ def parse(text: str, name: str, folder: Path, problems: Problems, numbered: bool
     except OverflowError:
         problems.add(name, "", f"holds more than {MOST_VALUES} values")
     return None
+
+
+@cache
+def _composer() -> Any:
+    """A composer of trees of which none is deeper than `MOST_DEEP`."""
+    from ruamel.yaml.composer import Composer
+
+    class ShallowComposer(Composer):
+        level = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            """ruamel's, which raises RecursionError for what lies too deep."""
+            self.level += 1
+            if self.level > MOST_DEEP + 1:  # with the scalar
+                raise RecursionError
+            node = super().compose_node(parent, index)
+            self.level -= 1
+            return node
+
+    return ShallowComposer
 
 
 def _in_words(error: Any) -> str:
