@@ -23,7 +23,7 @@ import volary
 from _workers import Workers, alone, joined
 from volary.comm.control.board import Board
 from volary.comm.control.server import KeyedServer
-from volary.comm.groups import gloo, listening_sockets
+from volary.comm.groups import gloo_mesh, listening_sockets
 from volary.comm.groups.group import interface_of, join
 from volary.comm.groups.listeners import ListeningSocket, listeners
 from volary.comm.topology.links import Links
@@ -123,7 +123,7 @@ def under_a_scan(rank: int, world_size: int, closed: bool, connections: int) -> 
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     known: list[tuple[str, int]] = []
     close = listening_sockets.close if closed else lambda _: True  # the control: groups that listen on
-    gloo.listening_sockets.close = lambda descriptor: (
+    gloo_mesh.listening_sockets.close = lambda descriptor: (
         known.extend(listening_sockets.ends(descriptor)) or close(descriptor)
     )
     group = dist.new_group([*range(world_size)])
@@ -201,7 +201,7 @@ def program(tmp_path: Path) -> Any:
 def with_strangers(rank: int, world_size: int) -> tuple[list[bytes], float]:
     """A group to which strangers connect while its ranks do; what these are answered, and what the ranks add up to."""
     strangers: list[socket.socket] = []
-    close = gloo._close
+    close = gloo_mesh._close
 
     def knocked(own: list[int]) -> None:
         for said in (b"", b"garbage", bytes(8), bytes(range(256))):
@@ -209,7 +209,7 @@ def with_strangers(rank: int, world_size: int) -> tuple[list[bytes], float]:
             strangers[-1].sendall(said)
         close(own)
 
-    gloo._close = knocked
+    gloo_mesh._close = knocked
     group = dist.new_group([*range(world_size)])
     total = torch.ones(10)
     dist.all_reduce(total, group=group)

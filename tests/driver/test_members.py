@@ -31,7 +31,7 @@ def test_who_leaves_does_so_once_all_have_paused_for_it():
     members = TrainingMembers(range(3))
     members.leave(1)
     request = members.request()
-    assert request == ChangeMembers(0, (1,)) and members.request() is None
+    assert request == ChangeMembers(0, (1,), following=(0, 2)) and members.request() is None
     assert members.now == GroupMembers((0, 1, 2))
     assert members.paused(request) and members.now == GroupMembers((0, 2), 1)
     assert not members.paused(request), "others say it, too"
@@ -41,10 +41,12 @@ def test_who_leaves_does_so_once_all_have_paused_for_it():
 def test_who_has_joined_trains_from_the_next_pause_on_behind_the_others():
     members = TrainingMembers(range(2))
     members.ready([3])
-    assert members.request() == ChangeMembers(0)
+    first = members.request()
+    assert first == ChangeMembers(0, following=(0, 1, 3)) and members.request() is None
     members.ready([3, 2])
+    assert members.request() == ChangeMembers(0, following=(0, 1, 3, 2)), "so that these connect meanwhile"
     assert members.request() is None
-    assert members.paused(ChangeMembers(0)) and members.now == GroupMembers((0, 1, 3, 2), 1)
+    assert members.paused(first) and members.now == GroupMembers((0, 1, 3, 2), 1)
 
 
 @pytest.mark.parametrize("soon", [True, False])
@@ -52,15 +54,15 @@ def test_who_is_asked_to_leave_before_the_others_pause_leaves_with_the_same_chan
     members = TrainingMembers(range(3))
     members.ready([3])
     first = members.request()
-    assert first == ChangeMembers(0)
+    assert first == ChangeMembers(0, following=(0, 1, 2, 3))
     members.leave(2)
     newer = members.request()
-    assert newer == ChangeMembers(0, (2,)) and members.request() is None
+    assert newer == ChangeMembers(0, (2,), following=(0, 1, 3)) and members.request() is None
     if soon:
         assert members.paused(newer) and members.now == GroupMembers((0, 1, 3), 1)
     else:
         assert members.paused(first) and members.now.ranks == (0, 1, 2, 3)  # nobody has what is only of rank 2 yet
-        assert members.request() == ChangeMembers(1, (2,))
+        assert members.request() == ChangeMembers(1, (2,), following=(0, 1, 3))
         assert members.paused(ChangeMembers(1, (2,))) and members.now.ranks == (0, 1, 3)
     assert members.request() is None
 
@@ -69,10 +71,10 @@ def test_a_loss_changes_the_members_at_once_and_what_was_asked_is_asked_again_of
     members = TrainingMembers(range(4))
     members.leave(3)
     members.ready([4])
-    assert members.request() == ChangeMembers(0, (3,))
+    assert members.request() == ChangeMembers(0, (3,), following=(0, 1, 2, 4))
     assert members.lose({1}, ()) and members.now == GroupMembers((0, 2, 3), 1)
     assert not members.paused(ChangeMembers(0, (3,)))
-    assert members.request() == ChangeMembers(1, (3,))
+    assert members.request() == ChangeMembers(1, (3,), following=(0, 2, 4))
     assert members.paused(ChangeMembers(1, (3,))) and members.now == GroupMembers((0, 2, 4), 2)
 
 
@@ -90,13 +92,13 @@ def test_spares_that_cannot_take_over_at_once_join_those_that_are_left_with_the_
     assert members.request() is None, "nobody is lost"
     assert members.lose({1}, [3, 4]) and members.now == GroupMembers((0, 2), 1)
     members.ready([5], spares=[3, 4])
-    assert members.request() == ChangeMembers(1)
+    assert members.request() == ChangeMembers(1, following=(0, 2, 3, 5))
     assert members.paused(ChangeMembers(1)) and members.now == GroupMembers((0, 2, 3, 5), 2)
     members.ready([], spares=[4])
     assert members.request() is None, "the place is taken"
     assert members.lose({3}, [4]) and members.now == GroupMembers((0, 2, 5), 3)
     members.ready([], spares=[4])
-    assert members.request() == ChangeMembers(3)
+    assert members.request() == ChangeMembers(3, following=(0, 2, 5, 4))
     assert not members.lose({4}, ()), "it is lost as it was to come"
     assert members.paused(ChangeMembers(3)) and members.now == GroupMembers((0, 2, 5), 4)
 

@@ -154,17 +154,18 @@ def join(
     timeout_s: float,
     address: str = "127.0.0.1",
     backend: str = "auto",
+    ahead: gloo.GroupAhead | None = None,
 ) -> Group:
     """Make the group of all ranks of `bulletin`: gloo for cpu tensors, NCCL beside it where `device` is cuda; or MPI.
 
     timeout_s: bound of the meeting and of every collective. address: the address of this machine that the groups
-    listen on. backend: "gloo", "nccl" or "mpi" insist on it. Raises SettingError if that does not fit, what the store
-    raises, and RuntimeError (torch's) where the ranks cannot connect.
+    listen on. backend: "gloo", "nccl" or "mpi" insist on it. ahead: of these ranks, as far as this one knows. Raises
+    SettingError if that does not fit, what the store raises, and RuntimeError (torch's) where the ranks cannot connect.
     """
     global _store, _is_cut
     _is_cut = False
     check_backend(backend, device)
-    gloo.register(address)
+    gloo.register(address, ahead)
     kinds = gloo.BACKEND
     if device.type == "cuda":
         if device.index is not None:

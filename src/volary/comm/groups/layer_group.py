@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, distributed
 
-from volary.comm.groups.narrow_types import NARROW, WIDE
 from volary.comm.groups.peers import peers_needed
 from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
+
+
+# the types of 16 bits in which values of layers may pass from rank to rank, by the name that settings give them
+NARROW: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+WIDE = (torch.float32, torch.float64)  # which pass in those; whatever else is as short, or is no number to be rounded
 
 
 class PartGroup(Protocol):

@@ -53,13 +53,16 @@ class TrainingMembers:
     def request(self) -> ChangeMembers | None:
         """The request to pass on to the members; None: nothing is to be asked, or it was.
 
-        Once for each change, and again if others are to leave with it: only who has handed over what it has can.
+        Once for each change, and again if others are to leave or join with it: only who has handed over what it has can
+        leave, and those that follow connect meanwhile.
         """
         if not (self._ready or self.leaving):
             return None
-        if self._asked is not None and set(self.leaving) <= set(self._asked.leaving):
+        following = self.now.changed(self.leaving, self._ready).ranks
+        asked = self._asked
+        if asked is not None and set(self.leaving) <= set(asked.leaving) and set(following) <= set(asked.following):
             return None
-        self._asked = ChangeMembers(self.now.number, tuple(self.leaving))
+        self._asked = ChangeMembers(self.now.number, tuple(self.leaving), following)
         return self._asked
 
     def lose(self, gone: Collection[int], spares: Sequence[int]) -> bool:

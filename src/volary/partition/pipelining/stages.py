@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from volary.comm.groups.narrow_types import NARROW, WIDE
+from volary.comm.groups.layer_group import NARROW, WIDE
 from volary.partition.pipelining.schedules import StagePass, StageSchedule, timetable
 
 if TYPE_CHECKING:

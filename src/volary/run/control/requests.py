@@ -55,11 +55,12 @@ class LeaveRun(msgspec.Struct, frozen=True, tag="leave", forbid_unknown_fields=T
 class ChangeMembers(msgspec.Struct, frozen=True, tag="members", forbid_unknown_fields=True):
     """From the driver to its workers: pause after this step, as others follow the members of this number.
 
-    leaving: ranks that are not among those.
+    leaving: ranks that are not among those. following: who these are, as far as it is known, in their order.
     """
 
     number: int
     leaving: tuple[int, ...] = ()
+    following: tuple[int, ...] = ()
 
 
 Request = WriteCheckpoint | ChangeRate  # which workers or their roster carry out

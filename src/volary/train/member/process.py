@@ -9,8 +9,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from volary.errors.raised import raised
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
-from volary.run.launch.members import TrainingReport
+from volary.run.launch.members import GroupMembers, TrainingReport
 from volary.run.launch.parent import outlive_parent
 from volary.run.log import VERDICT_BELOW
 from volary.run.resuming import resuming
@@ -43,6 +43,7 @@ from volary.train.member.current_driver import CurrentDriver
 from volary.train.member.pulse import Pulse, leave_now
 from volary.train.recording.recorder import Recorder
 from volary.train.recording.usage import UsageSamples
+from volary.train.recovery.next_group import NextGroup
 
 if TYPE_CHECKING:
     from volary.placement import Place
@@ -64,7 +65,7 @@ class Membership:
     session: the one that this rank was started with, where each rank brings its own; ranks compare them. remote: the
     run's own directory, if this machine does not see it. begun_with: the run's fact `data_names`, if it is resumed from
     a checkpoint. over_servers: whether servers keep the run's parameters, as its driver says. joins: this worker has
-    joined a run whose workers keep step.
+    joined a run whose workers keep step. next_group: what this worker knows of the group that follows its own.
     """
 
     place: Place
@@ -78,6 +79,7 @@ class Membership:
     begun_with: str = ""
     over_servers: bool = False
     joins: bool = False
+    next_group: NextGroup = field(default_factory=NextGroup, compare=False)
 
     @property
     def meeting(self) -> Meeting:
@@ -126,6 +128,10 @@ class Membership:
         connection, welcome = _connected(self.place.rank, self.directory, meeting, AGAIN_TIMEOUT_S, more)
         self.driver.meeting = meeting
         return connection, welcome["acknowledged"]
+
+    def expect_members(self, newest: GroupMembers, requests: Sequence[Any]) -> None:
+        """The driver has named these members, and passed these requests on."""
+        self.next_group.expect(self, newest, requests)
 
     def outlive_driver(self) -> None:
         """Let this process live on when its driver ends; a launcher's process still ends with the launcher."""
@@ -208,6 +214,7 @@ class Presence:
         _keep(verdict, self._member)
         self._member.settle()
         self.pulse.stop(verdict)
+        self._member.next_group.give_up()
         if self.pulse.lost:
             leave_now(
                 verdict.exit_code

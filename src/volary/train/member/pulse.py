@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,6 +30,7 @@ from volary.train.recovery.member_news import MemberNews
 if TYPE_CHECKING:
     from volary.comm.control.connection import Connection
     from volary.run.control.requests import ChangeMembers
+    from volary.run.launch.members import GroupMembers
     from volary.run.verdict import Verdict
     from volary.train.recording.recorder import Recorder
 
@@ -67,6 +68,10 @@ class DriverAccess(Protocol):
 
         Raises VolaryError.
         """
+        ...
+
+    def expect_members(self, newest: GroupMembers, requests: Sequence[Any]) -> None:
+        """The driver has named these members, and passed these requests on."""
         ...
 
     def outlive_driver(self) -> None:
@@ -203,6 +208,8 @@ class Pulse:
             self.requests = tuple(message["requests"])
         if "members" in message:
             self.members.change(**message["members"])
+        if "requests" in message or "members" in message:
+            self._member.expect_members(self.members.newest, self.requests)
         if message.get("stack"):
             self._send(stack=_stacks())
         if "end" in message and self._stop_at is None:

@@ -70,7 +70,7 @@ def joined(
 
     Raises PeerLost, and RanksDiffer unless all have the same facts.
     """
-    place, paused = member.place, False
+    place, ahead, paused = member.place, member.next_group.taken(), False
     at, store = member.driver.board(member.directory.key(), LAST_RESORT_S)
     try:
         recorder.starting("meeting the other workers")
@@ -86,7 +86,7 @@ def joined(
             with interrupting(interrupt):
                 meets_at = PrefixStore(part, store) if part else store
                 with store.writing_later():
-                    group = join(meets_at, bulletin, device, LAST_RESORT_S, place.address, backend)
+                    group = join(meets_at, bulletin, device, LAST_RESORT_S, place.address, backend, ahead)
                 if facts is not None:
                     with store.writing_later():
                         _compare(group, facts)
@@ -101,6 +101,8 @@ def joined(
             raise
     finally:
         leave()
+        if ahead is not None:
+            ahead.give_up()
         if paused:
             member.driver.keep_board(at, store)
         else:
@@ -141,13 +143,16 @@ def facts_of_first(member: Membership, recorder: Recorder, news: MemberNews, top
         now = news.newest
         at, store = member.driver.board(member.directory.key(), LAST_RESORT_S)
         try:
-            with closing(store), news.interrupting(now, store.close):
+            with news.interrupting(now, store.close):
                 bulletin = BoardBulletin(store, member.place.rank, 1, at.attempt, _part(now.number), recorder.waiting)
                 facts: list[Facts] = [bulletin.read(topic, LEADER) for topic in topics]
-                return {name: fact for some in facts for name, fact in some.items()}
         except VolaryError:
+            store.close()
             if news.newest.number == now.number:
                 raise
+        else:
+            member.driver.keep_board(at, store)
+            return {name: fact for some in facts for name, fact in some.items()}
 
 
 def alone() -> Group:
