@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 
 from _workers import Workers
 from volary.comm.control.board import Board
 from volary.comm.control.server import KeyedServer
 from volary.comm.control.store import KeyedStore
-from volary.comm.groups import gloo, listening_sockets
-from volary.comm.groups.group import join, leave
+from volary.comm.groups import gloo, gloo_mesh, listening_sockets
+from volary.comm.groups.group import cut, join, leave
 from volary.comm.groups.listeners import listeners
+from volary.comm.groups.readdressed import GlooStore
 from volary.train.member.bulletin import BoardBulletin
 
 KEY = b"the key of this test run, 32 b.."
@@ -80,3 +83,50 @@ def give_up_early(rank: int, size: int, board: tuple[str, int]) -> tuple[str, in
     ahead.give_up()
     place = ahead.place_when_connected()
     return place, len(listeners([os.getpid()]))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_rank_that_connects_to_one_that_has_died_comes_out_when_it_is_cut(workers: Workers, board, ahead):
+    assert workers(2, connect_to_the_dead, board, ahead) == [0, 0 if not listening_sockets.why_not() else 1]
+
+
+def connect_to_the_dead(rank: int, size: int, board: tuple[str, int], ahead: bool) -> int:
+    """Return how many sockets listen: of rank 0 once its wait for the other is cut, and then of rank 1."""
+    leave()
+    store, asked = KeyedStore.at(*board, KEY), threading.Event()
+    meets_at = PrefixStore("/ahead it" if ahead else "0//cpu/", store)
+
+    class Told(GlooStore):
+        """Says when gloo has read where the others listen; rank 1 never learns it."""
+
+        def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+            if rank:
+                store.get("cut")
+                raise RuntimeError("it has died")
+            super().wait(keys, timeout)
+            asked.set()
+
+        def multi_get(self, keys: list[str]) -> list[bytes]:
+            self.wait([])
+            return super().multi_get(keys)
+
+    gloo_mesh.GlooStore = Told
+    if rank:  # of the two it is to connect: its address is the greater one
+        meeting = gloo_mesh.GlooMeeting(meets_at, rank, size, "127.0.0.9")
+        with pytest.raises(RuntimeError, match="it has died"):
+            meeting.connect(BOUND)
+        meeting.cut()
+        return len(listeners([os.getpid()]))
+    if ahead:
+        group = gloo.GroupAhead("it", lambda: KeyedStore.at(*board, KEY), rank, size, "127.0.0.1", BOUND)
+        group.start()
+        assert asked.wait(60)
+        group.give_up()
+        gloo.AHEAD_S = 0.0
+        assert not group.place_when_connected()
+    else:
+        threading.Thread(target=lambda: asked.wait(60) and cut()).start()
+        with pytest.raises(RuntimeError, match="gloo"):
+            join(store, BoardBulletin(store, rank, size, 1), torch.device("cpu"), 60.0)
+    store.set("cut", "yes")
+    return len(listeners([os.getpid()]))

@@ -26,6 +26,7 @@ AHEAD_S = 10.0  # for which a group that connects ahead is waited for
 _address = "127.0.0.1"
 _meshes: list[set[int]] = []  # inodes of the connections of each group made here
 _ahead: GroupAhead | None = None
+_under_way: _Connecting | None = None
 
 
 def register(address: str = "127.0.0.1", ahead: GroupAhead | None = None) -> None:
@@ -44,10 +45,13 @@ def address() -> str:
 
 
 def cut() -> int:
-    """Shut down every connection of the groups made here: a collective that hangs on a silent peer raises at once.
+    """Shut down every connection of the groups made here: a collective that hangs on a silent peer raises at once, and
+    so does a group that is being made.
 
     From any thread; the groups are of no use afterwards. Returns how many connections were cut.
     """
+    if (making := _under_way) is not None:
+        making.cut()
     return shut_down(set().union(*_meshes))
 
 
@@ -58,7 +62,7 @@ def forget() -> None:
 
 def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     """Make a group, as torch asks: the one that has connected ahead, if that is what all ranks have."""
-    global _ahead
+    global _ahead, _under_way
     ahead, _ahead = _ahead, None
     meeting = GlooMeeting(store, rank, size, _address, ahead.place_when_connected() if ahead else "")
     if ahead is not None:
@@ -67,9 +71,45 @@ def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
             _meshes.append(ahead.mesh)
             return ahead.group
         ahead.give_up()
-    group, mesh = meeting.connect(timeout)
+    _under_way = _Connecting(meeting, timeout)
+    try:
+        group, mesh = _under_way.wait()
+    finally:
+        _under_way = None
     _meshes.append(mesh)
     return group
+
+
+class _Connecting:
+    """Ranks that connect, in a thread: gloo waits there for whoever was to connect, also if that has died meanwhile."""
+
+    def __init__(self, meeting: GlooMeeting, timeout: timedelta) -> None:
+        self._meeting, self._timeout = meeting, timeout
+        self._over = threading.Event()
+        self._found: tuple[Any, set[int]] | None = None
+        self._error: Exception | None = None
+        threading.Thread(target=self._connect, name="connects", daemon=True).start()
+
+    def wait(self) -> tuple[Any, set[int]]:
+        """Return what `GlooMeeting.connect` does, or raise what it raises; or RuntimeError once it is cut."""
+        self._over.wait()
+        if self._error is not None:
+            raise self._error
+        if self._found is None:
+            raise RuntimeError("gloo: cut as the ranks connected")
+        return self._found
+
+    def cut(self) -> None:
+        """End the wait, from any thread. gloo may wait for ever in the other thread, which holds nothing up."""
+        self._over.set()
+        self._meeting.cut()
+
+    def _connect(self) -> None:
+        try:
+            self._found = self._meeting.connect(self._timeout)
+        except Exception as error:
+            self._error = error
+        self._over.set()
 
 
 @dataclass

@@ -75,7 +75,10 @@ class GlooMeeting:
         _close(self._own)
 
     def cut(self) -> None:
-        """Shut down all connections of the ranks, also those that are being made."""
+        """Shut down all connections of the ranks, also those that are being made, and let nobody connect any more."""
+        for descriptor in self._own:
+            with contextlib.suppress(OSError):
+                listening_sockets.close(descriptor)
         ends = {end for member in self._members for end in member.listening}
         shut_down({inode for inode, pair in _connections().items() if ends.intersection(pair)})
 
