@@ -24,7 +24,8 @@ optimizer: {{{optimizer}}}
 train: {{steps: {steps}, device: cpu}}
 evaluate: {{every: never}}
 checkpoint: {{every: never}}
-strategy: {{workers: {workers}, codec: {codec}, exchange: {{route: {route}}}, partition: {partition}}}
+strategy:
+  {{workers: {workers}, codec: {codec}, exchange: {{route: {route}}}, partition: {partition}, recover: {recover}}}
 run: {{name: it}}
 """
 OPTIMIZERS = {"sgd": "name: sgd, lr: 0.01, momentum: 0.9", "adam": "name: adam, lr: 0.0001"}
@@ -32,13 +33,14 @@ OPTIMIZERS = {"sgd": "name: sgd, lr: 0.01, momentum: 0.9", "adam": "name: adam, 
 
 @dataclass(frozen=True)
 class Case:
-    """How ours sums, and what is wanted of it. partition: as a session has it; those that cut have Adam."""
+    """How ours sums, and what is wanted of it. partition, recover: as a session has them; those that cut have Adam."""
 
     route: str
     codec: str
     wanted: str
     partition: str = "data"
     workers: int = 2
+    recover: str = "checkpoint"
 
     @property
     def optimizer(self) -> str:
@@ -58,7 +60,7 @@ def held_by_ours_in(case: Case, steps: int, trials: int) -> float:
 
 
 def held_by_ours(case: Case, steps: int) -> float:
-    """The most that a worker of ours had above torch, in bytes, until the end of its last step."""
+    """The most that a worker of ours had above torch, in bytes, until its last step begins, in which it saves."""
     with tempfile.TemporaryDirectory() as folder:
         session = SESSION.format(
             networks=HERE / "_networks.py", classes=CLASSES, samples=case.workers * SHARE, steps=steps, **_ways(case)
@@ -67,16 +69,16 @@ def held_by_ours(case: Case, steps: int) -> float:
         command = [sys.executable, "-m", "volary", "train", "session.yaml", "--quiet"]
         workers = watched(command, "volary.worker", folder)
         with RunReader(RunDirectory(Path(folder, "runs", "it"))) as reader:
-            trained_at = min(row.ended_at for row in reader.steps(after=steps - 1))
+            trained_at = min(row.ended_at for row in reader.steps(after=steps - 2))
     most = max(look.held_bytes for looks in workers for look in looks if look.at < trained_at)
     saving = max(look.held_bytes for looks in workers for look in looks)
-    print(f"  {case.route}, {case.codec}: {_mib(most)}; at the last checkpoint {_mib(saving)}")
+    print(f"  {case.route}, {case.codec}, recover={case.recover}: {_mib(most)}; at the last checkpoint {_mib(saving)}")
     return most - torch_bytes()
 
 
 def _ways(case: Case) -> Mapping[str, str]:
     ways = {"codec": case.codec, "route": case.route, "workers": str(case.workers), "partition": case.partition}
-    return {**ways, "optimizer": OPTIMIZERS[case.optimizer]}
+    return {**ways, "recover": case.recover, "optimizer": OPTIMIZERS[case.optimizer]}
 
 
 @cache

@@ -6,7 +6,7 @@ sends, beside those of an all-reduce of its gradients. `hybrid-bytes`: likewise 
 samples each. DistributedDataParallel sends what the all-reduce does: 2 (K - 1) / K of the gradients (Patarasuk & Yuan
 2009). `hybrid-memory`: parameters, gradients and Adam's state of the worker that keeps most, of AlexNet-like on four
 workers, counted from the map of who keeps what, beside those of DistributedDataParallel, which has all of them.
-`hybrid-memory-peak`: the most that a worker holds above a process that has imported torch until the end of its last
+`hybrid-memory-peak`: the most that a worker holds above a process that has imported torch until its last
 step, beside the most of DistributedDataParallel's (gradients as bucket views).
 """
 

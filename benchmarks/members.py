@@ -12,7 +12,10 @@ Four workers on this machine train two fully connected layers (137 thousand para
 - `recovery-spare`: the same with `strategy.spares=1`: a fifth worker, ready, takes the place of the one that is killed.
 - `calm`: nobody is killed. Measured is the median step of rank 0, with `strategy.recover=memory` and without. 5 pairs
   of runs of 400 steps, --quick two.
-- `calm-sharded`: the same with `strategy.partition=sharded`, where copies of shares are sent in each step.
+- `calm-memory`: the most that one of two workers holds above torch until its last step, as they train AlexNet-like
+  (137 MB) with momentum, with `strategy.recover=memory` and without (`memory.py` says how). 3 pairs of 20
+  steps, --quick one of 6.
+- `calm-sharded`: the same as `calm` with `strategy.partition=sharded`, where copies of shares are sent in each step.
 - `balance`, `balance-bound`: workers whose forward takes 1 ms for each sample, and one of them 3 ms. Measured are
   samples per second once shares have followed, with `strategy.balance=auto`: against equal shares, and against what
   these speeds come to if nothing but forward took time. 3 pairs, --quick one.
@@ -42,12 +45,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from _in_lab import HERE
 from _member_schedules import play
 from _members_far import samples_per_s
-from _report import Options, Row, arguments, paired, report
+from _memory_runs import Case, held_by_ours
+from _report import Options, Row, alternated, arguments, compared, paired, report
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -68,7 +73,7 @@ run: {{name: it}}
 
 def main() -> None:
     """Run the rows that are asked for."""
-    names = ["recovery", "recovery-spare", "calm", "calm-sharded", "balance", "internet"]
+    names = ["recovery", "recovery-spare", "calm", "calm-memory", "calm-sharded", "balance", "internet"]
     options = arguments(__doc__, names, _own_options)
     if options.more.schedules:
         seeds = range(options.more.seed, options.more.seed + options.more.schedules)
@@ -79,6 +84,7 @@ def main() -> None:
         "recovery": _recovery,
         "recovery-spare": _with_spare,
         "calm": _calm,
+        "calm-memory": _calm_memory,
         "calm-sharded": _calm_in_shares,
         "balance": _balance,
         "internet": _internet,
@@ -126,6 +132,14 @@ def _with_spare(options: Options) -> list[Row]:
 
 def _calm(options: Options) -> list[Row]:
     return [_undisturbed(options, "calm", "at most 1.01")]
+
+
+def _calm_memory(options: Options) -> list[Row]:
+    steps, pairs = (6, 1) if options.quick else (20, 3)
+    wanted, peer = "at most 1.01", "recover=checkpoint"
+    ours, theirs = (Case("torch", "none", wanted, recover=recover) for recover in ("memory", "checkpoint"))
+    found = compared(alternated(partial(held_by_ours, ours, steps), partial(held_by_ours, theirs, steps), pairs))
+    return [Row("calm-memory", found.ours / 2**20, "MiB", peer, found.theirs / 2**20, found.ratio, wanted, "lower")]
 
 
 def _calm_in_shares(options: Options) -> list[Row]:

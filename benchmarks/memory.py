@@ -10,8 +10,8 @@ Every command is one of its own: ours `volary train`, whose workers are started 
 that both sides import torch alike; the peer is torchrun with a plain script. `memory-2-hosts`: route torch, by which
 the workers of two hosts sum; `memory-one-machine`: in shared memory; `memory-onebit`: codec onebit, between hosts.
 
-The figure is the largest private memory that a worker had until the end of its last step, with its part of what it
-shares (PSS without files), above a process that has imported torch; looked at every 10 ms. What writing the last
+The figure is the largest private memory that a worker had until its last step, with its part of what it shares (PSS
+without files), above a process that has imported torch; looked at every 10 ms. What writing the last
 checkpoint took on top is printed, and no part of the row. --quick: 6 steps instead of 20, and one command a side
 instead of three, of which the median counts.
 """

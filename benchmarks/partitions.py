@@ -12,7 +12,7 @@ Rows `sharded3-...`: `partition: {name: sharded, level: 3}` on four workers, Ale
 gloo).
 `sharded3-bytes`, `sharded3-1g`: bytes that the busiest host sends in a step, and seconds of a step, on four hosts of a
 lab (root) with links of 1 Gbit/s, in turns; DistributedDataParallel has turns, too. `sharded3-memory`: the most that a
-worker holds above a process that has imported torch, with Adam, until the end of its last step.
+worker holds above a process that has imported torch, with Adam, until its last step.
 `sharded3-memory-formula`: the same beside 16 / 4 bytes a parameter, activations (what autograd saves of a pass, as
 `volary check` counts it), and one layer, the largest: its parameters and its gradients, of both what others own.
 """
