@@ -73,7 +73,7 @@ def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
         ahead.give_up()
     _under_way = _Connecting(meeting, timeout)
     try:
-        group, mesh = _under_way.wait()
+        group, mesh = _under_way.found()
     finally:
         _under_way = None
     _meshes.append(mesh)
@@ -88,10 +88,10 @@ class _Connecting:
         self._over = threading.Event()
         self._found: tuple[Any, set[int]] | None = None
         self._error: Exception | None = None
-        threading.Thread(target=self._connect, name="connects", daemon=True).start()
 
-    def wait(self) -> tuple[Any, set[int]]:
-        """Return what `GlooMeeting.connect` does, or raise what it raises; or RuntimeError once it is cut."""
+    def found(self) -> tuple[Any, set[int]]:
+        """Connect; return what `GlooMeeting.connect` does, raise what it raises, or RuntimeError once it is cut."""
+        threading.Thread(target=self._connect, name="connects", daemon=True).start()
         self._over.wait()
         if self._error is not None:
             raise self._error
@@ -101,8 +101,8 @@ class _Connecting:
 
     def cut(self) -> None:
         """End the wait, from any thread. gloo may wait for ever in the other thread, which holds nothing up."""
-        self._over.set()
         self._meeting.cut()
+        self._over.set()
 
     def _connect(self) -> None:
         try:
