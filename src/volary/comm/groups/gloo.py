@@ -26,7 +26,7 @@ AHEAD_S = 10.0  # for which a group that connects ahead is waited for
 _address = "127.0.0.1"
 _meshes: list[set[int]] = []  # inodes of the connections of each group made here
 _ahead: GroupAhead | None = None
-_under_way: _Connecting | None = None
+_under_way: _Connecting | GroupAhead | None = None  # the group that is being made
 
 
 def register(address: str = "127.0.0.1", ahead: GroupAhead | None = None) -> None:
@@ -51,7 +51,7 @@ def cut() -> int:
     From any thread; the groups are of no use afterwards. Returns how many connections were cut.
     """
     if (making := _under_way) is not None:
-        making.cut()
+        making.give_up()
     return shut_down(set().union(*_meshes))
 
 
@@ -64,15 +64,16 @@ def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     """Make a group, as torch asks: the one that has connected ahead, if that is what all ranks have."""
     global _ahead, _under_way
     ahead, _ahead = _ahead, None
-    meeting = GlooMeeting(store, rank, size, _address, ahead.place_when_connected() if ahead else "")
-    if ahead is not None:
-        if meeting.everyones_ahead == [ahead.place(other, size) for other in range(size)]:
-            meeting.close()
-            _meshes.append(ahead.mesh)
-            return ahead.group
-        ahead.give_up()
-    _under_way = _Connecting(meeting, timeout)
+    _under_way = ahead
     try:
+        meeting = GlooMeeting(store, rank, size, _address, ahead.place_when_connected() if ahead else "")
+        if ahead is not None:
+            if meeting.everyones_ahead == [ahead.place(other, size) for other in range(size)]:
+                meeting.close()
+                _meshes.append(ahead.mesh)
+                return ahead.group
+            ahead.give_up()
+        _under_way = _Connecting(meeting, timeout)
         group, mesh = _under_way.found()
     finally:
         _under_way = None
@@ -99,7 +100,7 @@ class _Connecting:
             raise RuntimeError("gloo: cut as the ranks connected")
         return self._found
 
-    def cut(self) -> None:
+    def give_up(self) -> None:
         """End the wait, from any thread. gloo may wait for ever in the other thread, which holds nothing up."""
         self._meeting.cut()
         self._over.set()
@@ -128,14 +129,14 @@ class GroupAhead:
     timeout: timedelta
     group: Any = field(init=False, default=None)
     mesh: set[int] = field(init=False, default_factory=set)
+    _over: threading.Event = field(init=False, default_factory=threading.Event)
     _given_up: bool = field(init=False, default=False)
     _store: KeyedStore | None = field(init=False, default=None)
     _meeting: GlooMeeting | None = field(init=False, default=None)
 
     def start(self) -> None:
         """Begin to connect, in a thread of its own."""
-        self._thread = threading.Thread(target=self._connect, name="connects ahead", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._connect, name="connects ahead", daemon=True).start()
 
     def place(self, rank: int, size: int) -> str:
         """Return the words by which a rank of a group of `size` says that it has connected ahead with this one."""
@@ -143,8 +144,8 @@ class GroupAhead:
 
     def place_when_connected(self) -> str:
         """Return these words of this rank, once it has connected; empty if it cannot, or not in time."""
-        self._thread.join(AHEAD_S)
-        return "" if self.group is None else self.place(self.rank, self.size)
+        self._over.wait(AHEAD_S)
+        return "" if self.group is None or self._given_up else self.place(self.rank, self.size)
 
     def give_up(self) -> None:
         """End its connections, from any thread: it is of no use any more."""
@@ -153,6 +154,7 @@ class GroupAhead:
             self._store.close()
         if self._meeting is not None:
             self._meeting.cut()
+        self._over.set()
 
     def _connect(self) -> None:
         # whatever breaks breaks again, and is said, when the ranks meet without it
@@ -166,3 +168,4 @@ class GroupAhead:
                 group, self.mesh = self._meeting.connect(self.timeout)
             if not self._given_up:
                 self.group = group
+        self._over.set()
