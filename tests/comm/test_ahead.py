@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -82,9 +81,9 @@ def give_up_early(rank: int, size: int, board: tuple[str, int]) -> tuple[str, in
     ahead.start()
     store.wait(["/ahead of 0/volary/member/0", "/ahead of 1/volary/member/0"], BOUND)
     ahead.give_up()
-    until = time.monotonic() + 30
-    while listeners([os.getpid()]) and time.monotonic() < until:  # its thread comes out of the wait for the other
-        time.sleep(0.01)
+    for thread in threading.enumerate():
+        if thread.name == "connects ahead":  # it comes out of the wait for the other
+            thread.join(30)
     return ahead.place_when_connected(), len(listeners([os.getpid()]))
 
 
