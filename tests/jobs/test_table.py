@@ -44,6 +44,27 @@ def test_a_change_is_in_the_run_s_directory_too_and_a_run_that_leaves_has_nothin
         assert (entry_of(RunDirectory("runs/a")), names(table)) == (None, [])
 
 
+def test_each_that_has_the_file_open_sees_what_it_and_others_have_written_and_nothing_that_was_taken_back(monkeypatch):
+    with QueueTable(Path("queue")) as one, QueueTable(Path("queue")) as other:
+        assert names(one) == names(other) == []
+        queued(one, "a")
+        assert names(one) == names(other) == ["a"]
+        queued(other, "b")
+        one.entries().clear()  # a list of the caller's own
+        assert names(one) == names(other) == ["a", "b"]
+        one.remove(str(Path("runs/a").absolute()))
+        assert names(one) == names(other) == ["b"]
+
+        def looked_then_failed(folder: Path) -> None:
+            assert names(one) == ["b", "c"], "while it is written"
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(one, "_know", looked_then_failed)
+        with pytest.raises(VolaryError, match="No space left"):
+            queued(one, "c")
+        assert names(one) == names(other) == ["b"]
+
+
 @pytest.mark.parametrize("damage", [b"no database at all", None])
 def test_a_file_that_is_damaged_or_gone_is_rebuilt_from_the_directories_and_that_is_said(damage, monkeypatch):
     with QueueTable(Path("queue")) as table:
